@@ -20,6 +20,7 @@ from tacit.families.weighting import lattice_silo
 from tacit.families.weighting.exchange import Weighted
 from tacit.families.weighting.lattice import WEIGHT_BITS
 from tacit.families.weighting.lattice_terms import COUNTS, PIECE, TABLES, WEIGHTS, LatticeTerms
+from tacit.families.weighting.open_sum import OpenSum
 from tacit.families.weighting.slot_counts import SlotCounts
 from tacit.privacy import Noise, Randomness
 from tacit.privacy.invalid import InvalidArgument
@@ -29,6 +30,7 @@ from tests.refusals import refuses
 PEOPLE, NUMBERS, CAP = 7, 9000, 5
 EXCHANGE = Weighted(precision=1e-6)
 JOINT = Weighted(precision=1e-6, key="joint")
+OPEN = Weighted(precision=1e-6, encrypted=False)
 # silos x people; person 4 has nothing anywhere, person 5 has everything in one silo, person 6 has one record
 SILO_COUNTS = np.array([[1, 0, 3, 5, 0, 0, 0], [2, 1, 3, 0, 0, 0, 1], [0, 1, 3, 1, 0, 5, 0], [1, 0, 0, 0, 0, 0, 0]])
 STREAMS = Randomness(bytes(32))
@@ -102,6 +104,28 @@ def test_the_sum_is_exactly_that_of_the_public_table(exchange, weights):
         exact = expected(people, made.table)
         assert list(run.server.total) == list(exact)
         np.testing.assert_allclose(found, exact.astype(float) / 2**WEIGHT_BITS * 1e-6, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weights", ["records", "records-sqrt", "records-capped"])
+def test_without_encryption_the_sum_and_its_noise_are_the_same_numbers(weights):
+    known, names = facts(1.0, weights), [f"clinic {number}" for number in range(4)]
+    exact = EXCHANGE.session(names, NUMBERS, known, members())
+    plain = OPEN.session(names, NUMBERS, known, members())
+    assert isinstance(exact, Session)
+    assert isinstance(plain, OpenSum)
+    for number in (1, 2):
+        people = contributions(number)
+        sums = [made.sum(number, people, streams(number)) for made in (plain, exact)]
+        np.testing.assert_array_equal(*sums)
+
+
+def test_without_encryption_slots_beyond_the_cap_count_as_they_do_with_it():
+    crowd = [Members(np.array([0, 0, 1, 2]), np.array([3, 3, CAP, 1])) for _ in range(4)]
+    known, names = facts(0.0), [f"clinic {number}" for number in range(4)]
+    groups = [[PersonVectors(np.arange(4), vectors(0, silo, np.arange(4), 5))] for silo in range(4)]
+    sums = [made.session(names, 5, known, crowd).sum(1, groups, streams()) for made in (EXCHANGE, OPEN)]
+    np.testing.assert_array_equal(*sums)
+    assert sums[0].any()
 
 
 def test_silos_that_follow_each_other_in_one_process_share_no_ciphertexts():

@@ -145,7 +145,7 @@ def test_a_plan_says_that_its_key_is_short(experiment):
             ["paillier"],
         ),
         ({"exchange": {"name": "weighted", "max_setup_mb": 1.0}}, "out-of-range", "exchange.max_setup_mb", []),
-        ({"privacy": {}}, "missing", "privacy.max_records_per_subject_and_silo", []),
+        ({"exchange": PAILLIER, "privacy": {}}, "missing", "privacy.max_records_per_subject_and_silo", []),
         (
             {"exchange": PAILLIER, "privacy": {"max_records_per_subject_and_silo": 1000}},
             "out-of-range",
@@ -165,7 +165,7 @@ def test_a_plan_says_that_its_key_is_short(experiment):
             ["server+silos:1"],
         ),
         ({"method": {"name": "uldp-avg", "noise_multiplier": 1.0}}, "not-supported", "method.weights", ["records"]),
-        ({"method": {"name": "subject-sgd", "noise_multiplier": 1.0}}, "not-supported", "exchange.name", ["weighted"]),
+        ({"method": {"name": "uldp-naive", "noise_multiplier": 1.0}}, "not-supported", "exchange.name", ["weighted"]),
         (
             {
                 "method": {

@@ -144,6 +144,10 @@ class Exchange:
         """Its weights are rounded down to multiples of 2^-weight_bits; None where they are exact."""
         return None
 
+    def record_cap(self, silos: int) -> int | None:
+        """The most records of a subject in a silo where none is declared; None: it needs no bound."""
+        return None
+
     @property
     def hidden_sampling(self) -> bool:
         """Whether silos do not know who is sampled either, so that they work on all subjects."""

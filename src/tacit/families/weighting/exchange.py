@@ -14,13 +14,15 @@ import numpy.typing as npt
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys, PlanPart, ServerRole, SiloRole
 from tacit.exchange.masked import Masked, check_drop_outs
+from tacit.exchange.session import Summing, silo_names
 from tacit.exchange.sums import Grid, Members, SumFacts
 from tacit.families.weighting import lattice_terms, paillier_terms
-from tacit.families.weighting.lattice import WEIGHT_BITS, setup_bytes
+from tacit.families.weighting.lattice import MOST_RECORDS, WEIGHT_BITS, setup_bytes
 from tacit.families.weighting.lattice_joint import JointServer, JointSilo
 from tacit.families.weighting.lattice_server import LatticeServer
 from tacit.families.weighting.lattice_silo import KEPT_BYTES, LatticeSilo
 from tacit.families.weighting.lattice_terms import LatticeTerms
+from tacit.families.weighting.open_sum import OpenSum
 from tacit.families.weighting.paillier import DEFAULT_BITS, LEAST_BITS
 from tacit.families.weighting.paillier_server import PaillierServer
 from tacit.families.weighting.paillier_silo import PaillierSilo
@@ -107,6 +109,8 @@ class Weighted(Exchange):
     key              lattice: server: the server holds the key. joint: it is the sum of one of the server and one of
                      each silo, and ``silos - drop_outs`` silos must help to open a sum
     max_setup_mb     lattice: setup may send at most this many megabytes to a silo
+    encrypted        lattice: false: the simulator computes the same sums, to the last number, without encryption. All
+                     records are in one process there, and encryption protects nothing from it
     key_bits         paillier: length of the server's modulus; 3072 where it is left out
     hidden_sampling  paillier: who is in a round is hidden from the silos too, by oblivious transfer (specification
                      4.7); otherwise silos know, from a common seed that the server does not have
@@ -132,6 +136,7 @@ class Weighted(Exchange):
     slots: Count | None = None
     key: Literal["server", "joint"] = "server"
     max_setup_mb: Positive = 4000.0
+    encrypted: bool = True
     key_bits: Count | None = None
     hidden_sampling: bool = False
 
@@ -196,7 +201,7 @@ class Weighted(Exchange):
             raise UserError("out-of-range", "exchange.max_setup_mb", problem, fix)
 
     def _check_paillier(self) -> None:
-        for field, unused in (("drop_outs", 0), ("colluding", 0), ("key", "server")):
+        for field, unused in (("drop_outs", 0), ("colluding", 0), ("key", "server"), ("encrypted", True)):
             if getattr(self, field) != unused:
                 problem = "is for the protocol lattice: with paillier the server holds the key, and no silo may vanish"
                 raise UserError("not-supported", f"exchange.{field}", problem, "leave it out")
@@ -212,6 +217,10 @@ class Weighted(Exchange):
         """Paillier plaintexts hold the exact quotients n_su / (1 + N_u) over a common denominator, and no others. The
         phantom record keeps 1 + N_u invertible. A lattice plaintext holds any table."""
         return RECORD_WEIGHTS if self.protocol == "lattice" else ("records-phantom",)
+
+    def record_cap(self, silos: int) -> int | None:
+        """As many as the table of weights has places for."""
+        return MOST_RECORDS // max(1, silos) if self.protocol == "lattice" else None
 
     @property
     def weight_bits(self) -> int | None:
@@ -280,6 +289,13 @@ class Weighted(Exchange):
             raise UserError("too-few", "exchange.slots", problem, "raise it, or data.subjects.count")
         return place.astype(np.int64)
 
+    def session(self, silos: Sequence[str], numbers: int, facts: SumFacts, members: Sequence[Any] = ()) -> Summing:
+        if self.encrypted:
+            return super().session(silos, numbers, facts, members)
+        terms = self.terms("open", silo_names(silos), numbers, facts)
+        assert isinstance(terms, LatticeTerms)
+        return OpenSum(terms, self.grid, members)
+
     def server(self, terms: LatticeTerms | PaillierTerms, keys: Keys) -> ServerRole:
         workers = os.cpu_count() or 1
         if isinstance(terms, LatticeTerms):
@@ -304,6 +320,9 @@ class Weighted(Exchange):
         return Masked(self.drop_outs, self.colluding, self.precision)
 
     def check_federated(self) -> None:
+        if not self.encrypted:
+            problem = "false is for the simulator: on a federation it would show all counts to the server"
+            raise UserError("simulator-only", "exchange.encrypted", problem, "leave it out")
         if self.index == "list":
             problem = '"list" is for the simulator: silos of a federation do not exchange lists of their subjects'
             raise UserError("simulator-only", "exchange.index", problem, 'use "slots"')
