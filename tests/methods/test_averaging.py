@@ -53,8 +53,8 @@ def weights(simulation: Simulation) -> np.ndarray:
 
 def test_fedavg_with_one_local_step_and_all_silos_is_one_step_of_pooled_sgd():
     federation = made_federation([50, 7, 200, 1])
-    ours = simulation(federation, {"name": "fedavg", "local_learning_rate": 0.7})
-    pooled = simulation(federation, {"name": "pooled", "local_learning_rate": 0.7})
+    ours = simulation(federation, {"name": "fedavg", "batch_size": "all", "local_learning_rate": 0.7})
+    pooled = simulation(federation, {"name": "pooled", "batch_size": "all", "local_learning_rate": 0.7})
     for number in (1, 2, 3):
         ours.round(number)
         pooled.round(number)
@@ -65,7 +65,7 @@ def test_fedavg_with_one_local_step_and_all_silos_is_one_step_of_pooled_sgd():
 def test_fedsgd_is_one_server_step_along_the_pooled_gradient():
     federation = made_federation([50, 7, 200])
     ours = simulation(federation, {"name": "fedsgd"}, {"server_learning_rate": 0.7})
-    pooled = simulation(federation, {"name": "pooled", "local_learning_rate": 0.7})
+    pooled = simulation(federation, {"name": "pooled", "batch_size": "all", "local_learning_rate": 0.7})
     for number in (1, 2):
         ours.round(number)
         pooled.round(number)
@@ -75,13 +75,15 @@ def test_fedsgd_is_one_server_step_along_the_pooled_gradient():
 def test_the_divisor_is_the_sum_over_the_participating_silos():
     """With half of the silos away, the step must be the mean of those that came, not half of it."""
     federation = made_federation([30, 30, 30, 30])
-    sampled = simulation(federation, {"name": "fedavg", "silo_sample_rate": 0.5, "local_learning_rate": 0.7})
+    sampled = simulation(
+        federation, {"name": "fedavg", "silo_sample_rate": 0.5, "batch_size": "all", "local_learning_rate": 0.7}
+    )
     number = next(n for n in range(1, 50) if 0 < len(sampled.work._participants(n)) < 4)
     present = sampled.work._participants(number)
     sampled.round(number)
     keep = np.isin(federation.train.silo, present)
     alone = replace(federation, train=federation.train.take(keep))
-    pooled = simulation(alone, {"name": "pooled", "local_learning_rate": 0.7})
+    pooled = simulation(alone, {"name": "pooled", "batch_size": "all", "local_learning_rate": 0.7})
     pooled.round(1)
     np.testing.assert_allclose(weights(sampled), weights(pooled), atol=1e-5)
 

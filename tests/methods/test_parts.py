@@ -25,8 +25,8 @@ FACTS = Facts(silos=4, subjects=50, records_per_silo=(100,) * 4, max_records=5, 
 
 # What follows from what a method sends and who adds its noise.
 SUITED = {
-    ("subject-sgd", "uldp-naive"): {"plain", "masked"},
-    ("uldp-avg", "uldp-sgd"): {"plain", "masked", "weighted"},
+    ("uldp-naive",): {"plain", "masked"},
+    ("subject-sgd", "uldp-avg", "uldp-sgd"): {"plain", "masked", "weighted"},
     ("dp-fedavg", "dp-fedsgd", "fine-tune", "per-fedavg", "pfedme", "fedem"): {"plain", "pairwise"},
     ("mean-regularized", "graph-regularized"): {"plain", "pairwise"},
     ("ss-simple", "ss-double", "ss-topk"): {"shuffled"},

@@ -81,7 +81,6 @@ def test_paillier_carries_weights_with_a_phantom_record_and_no_others(weights):
 @pytest.mark.parametrize(
     ("numbers", "caps", "code", "field"),
     [
-        ({"weights": "capped"}, {}, "missing", "method.weight_cap"),
         ({"weights": "records-capped"}, {}, "missing", "method.weight_cap"),
         ({"weights": "records", "weight_cap": 5}, {}, "no-effect", "method.weight_cap"),
         (

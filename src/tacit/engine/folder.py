@@ -70,6 +70,8 @@ NOT_EVALUATED = Scores({}, {})
 # before this accounting, method.weights = "records" was n / (1 + N), which is "records-phantom" since, and the exchange
 # weighted had the protocol paillier alone
 _RECORDS_WITHOUT_PHANTOM = 4
+# these had one batch of all records by default, and subject-sgd a clip of 1
+_WHOLE_BATCH = ("fedavg", "fedprox", "scaffold", "silo-only", "pooled")
 
 
 def free_folder(title: str) -> Path:
@@ -120,6 +122,10 @@ def plan_content(folder: Path) -> dict[str, Any]:
     if first.get("accounting", 1) >= _RECORDS_WITHOUT_PHANTOM:
         return content
     method, exchange = content.get("method"), content.get("exchange")
+    defaults = {"subject-sgd": {"clip": 1.0}} | {name: {"batch_size": "all"} for name in _WHOLE_BATCH}
+    if isinstance(method, Mapping) and method.get("name") in defaults and "max_grad_norm" not in method:
+        method = {**defaults[str(method["name"])], **method}
+        content = {**content, "method": method}
     if isinstance(method, Mapping) and method.get("weights") == "records":
         content = {**content, "method": {**method, "weights": "records-phantom"}}
     if isinstance(exchange, Mapping) and exchange.get("name") == "weighted":
@@ -179,6 +185,7 @@ def summary(
     seconds: Mapping[str, float],
     shared: Mapping[str, Any] | None = None,
     fingerprint: str | None = None,
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
     experiment, task, train = plan.experiment, learner.task, federation.train
@@ -208,6 +215,7 @@ def summary(
         "noise_deviation": plan.noise_deviation,
         "clip": getattr(plan.options, "clip", None),
         "metrics": scores.overall,
+        "warnings": [*plan.warnings, *warnings],
         "silos": scores.silos,
         "over_silos": scores.over_silos or {},
         "test_records": scores.tested or {},

@@ -9,6 +9,7 @@ from tacit.kernels.noisy_descent import StepTally, noisy_descend
 from tacit.kernels.people import (
     ClippedVectors,
     Computation,
+    Direction,
     Gradient,
     LocalTraining,
     PeopleSum,
@@ -37,6 +38,7 @@ __all__ = [
     "ClippedVectors",
     "Computation",
     "Counts",
+    "Direction",
     "Gradient",
     "Lane",
     "Layout",

@@ -103,6 +103,14 @@ class Gradient(Computation):
         return person.gradient()
 
 
+class Direction(Computation):
+    """The gradient of the person's mean loss at the global model, scaled to length 1; zero where it is zero."""
+
+    def vector(self, person: Person) -> jax.Array:
+        gradient = person.gradient()
+        return gradient / jnp.maximum(jnp.linalg.norm(gradient), 1e-30)
+
+
 class RecordGradients(Computation):
     """The mean of the person's record gradients, each clipped on its own; one that is not finite counts as zero."""
 

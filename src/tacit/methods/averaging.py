@@ -54,7 +54,7 @@ class Training:
 class SiloTraining(Options):
     """Keys of methods without noise whose silos take several steps between two exchanges."""
 
-    batch_size: keys.BatchSize = None
+    batch_size: keys.SiloBatch = 32
     silo_sample_rate: keys.SiloRate = 1.0
     local_epochs: keys.LocalEpochs = 1
     batches_per_round: keys.BatchesPerRound = None
@@ -73,7 +73,7 @@ def training(options: Any) -> Training:
     """The training that the keys of local training ask for."""
     return Training(
         learning_rate=options.local_learning_rate,
-        batch_size=options.batch_size,
+        batch_size=None if options.batch_size == "all" else options.batch_size,
         batches=options.batches_per_round,
         epochs=options.local_epochs,
     )

@@ -21,6 +21,7 @@ ClipNorm = Annotated[float, Field(strict=True, ge=CLIP_RANGE[0], le=CLIP_RANGE[1
 # -- local training
 
 BatchSize = Annotated[Count | None, Field(description="records per local batch; left out: all records in one batch")]
+SiloBatch = Annotated[Count | Literal["all"], Field(description="records per local batch; all: one batch of all")]
 SiloRate = Annotated[Rate, Field(description="public Poisson rate at which a silo enters a round")]
 LocalEpochs = Annotated[Count, Field(description="shuffled passes over a silo's or a subject's records")]
 BatchesPerRound = Annotated[Count | None, Field(description="instead of local_epochs: exactly this many batches")]
@@ -30,6 +31,10 @@ LearningRate = Annotated[Positive, Field(description="learning rate of local ste
 
 Target = Annotated[Positive | None, Field(description="instead of the noise: the plan solves for the noise")]
 ClipKey = Annotated[ClipNorm, Field(description="l2 bound on what is clipped (`tacit methods` says what that is)")]
+ClipOrDirection = Annotated[
+    ClipNorm | None,
+    Field(description="l2 bound on what is clipped; left out: a subject's gradient is scaled to length 1"),
+]
 Multiplier = Annotated[
     NotNegative | None, Field(description="standard deviation of the noise on the sum, divided by clip")
 ]
@@ -48,7 +53,8 @@ WeightsKey = Annotated[
     Weights,
     Field(
         description="uniform: 1 / silos; capped: min(n_su, weight_cap) / (weight_cap m) for at most m silos of a "
-        "subject. Weights that need counts of all silos: records: n_su / N_u; records-phantom: n_su / (1 + N_u); "
+        "subject, 1 / m without a weight_cap. Weights that need counts of all silos: records: n_su / N_u; "
+        "records-phantom: n_su / (1 + N_u); "
         "records-sqrt: n_su / sqrt(N_u N_max); records-capped: n_su / max(N_u, weight_cap)"
     ),
 ]

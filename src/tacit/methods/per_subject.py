@@ -18,9 +18,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tacit.kernels import Computation, Gradient, LocalTraining, RecordGradients
+from tacit.errors import UserError
+from tacit.kernels import Computation, Direction, Gradient, LocalTraining, RecordGradients
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
+    Carrier,
     Claim,
     ContributionCount,
     Divisors,
@@ -37,7 +39,7 @@ from tacit.methods.clips import AdaptiveClip, SubjectClip
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy.proofs import subject_events as subjects
 from tacit.privacy.proofs.weight_shifts import slot_record_shift, slot_shift
-from tacit.privacy.proofs.weight_tables import WeightTable
+from tacit.privacy.proofs.weight_tables import RECORD_WEIGHTS, WeightTable
 
 # What is declared about all of them, apart from names.
 COMMON = Info(
@@ -48,7 +50,7 @@ COMMON = Info(
     clips="a subject's contribution in a silo",
     adds="shares, one per silo",
     place="shares",
-    sends=("sum", "integers"),
+    sends=("sum", "integers", "subjects"),
 )
 
 
@@ -65,17 +67,49 @@ class PerSubject(Options):
     computes: ClassVar[Computation] = Gradient()
 
     target_epsilon: keys.Target = None
-    clip: keys.ClipKey = 1.0
+    clip: keys.ClipKey | None = 1.0
     noise_multiplier: keys.Multiplier = None
     adaptive_clip: AdaptiveClip | None = None
     subject_sample_rate: keys.SubjectRate = 1.0
+    weights: keys.WeightsKey = "capped"
+    weight_cap: keys.WeightCap = None
+    disclose_counts: keys.DiscloseCounts = False
+
+    @property
+    def people(self) -> dict[str, Any]:
+        """The fields of a subject's work that sampling and weights decide."""
+        return {"rate": self.subject_sample_rate, "weights": self.weights, "weight_cap": self.weight_cap}
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
-        return ("silos", "subjects")
+        """The facts that weights need: N_max = silos times the most records of a subject in a silo."""
+        return ("silos", "subjects", *(("max_records",) if self.weights == "records-sqrt" else ()))
+
+    def check(self, exchange: Carrier) -> None:
+        """Refuse weights that do not go with the exchange.
+
+        Uniform weights let a subject's single record in one silo count as much as a hundred in another. Record weights
+        correct that and need counts from elsewhere. Capped weights go half the way with what every silo knows by
+        itself: each is at most 1 / m, so that they sum to at most 1 whatever the other silos hold.
+        """
+        field, weights, carried = "method.weights", self.weights, exchange.weights
+        if carried is not None and weights not in carried:
+            known = ", ".join(f'"{name}"' for name in carried)
+            problem = f'"{weights}" is not supported by the {exchange.name} exchange'
+            raise UserError("not-supported", field, problem, f"use {known}")
+        if weights == "records-capped" and self.weight_cap is None:
+            problem = f'is missing: "{weights}" needs it'
+            raise UserError("missing", "method.weight_cap", problem, "add it, for example 10")
+        if weights not in ("capped", "records-capped") and self.weight_cap is not None:
+            problem = f'has no effect with weights = "{weights}"'
+            fix = 'leave it out, or use "capped" or "records-capped"'
+            raise UserError("no-effect", "method.weight_cap", problem, fix)
+        if weights in RECORD_WEIGHTS and carried is None and not self.disclose_counts:
+            problem = f"in the {exchange.name} exchange, record weights show another party the counts of subjects"
+            fix = "use the weighted exchange, uniform weights, or accept it with disclose_counts = true"
+            raise UserError("not-supported", field, problem, fix)
 
     def build(self, facts: Facts) -> Method:
-        work = SubjectWork(kind=self.computes, rate=self.subject_sample_rate, weights="capped")
-        return per_subject(self, work, facts)
+        return per_subject(self, SubjectWork(kind=self.computes, **self.people), facts)
 
 
 def per_subject(
@@ -95,7 +129,7 @@ def per_subject(
     claim      makes the claim, in place of :class:`SubjectClaim`
     """
     clip = SubjectClip(
-        norm=options.clip,
+        norm=1.0 if options.clip is None else options.clip,
         sigma=options.noise_value,
         adaptive=options.adaptive_clip,
         share=largest_weight(work, facts),
@@ -329,6 +363,7 @@ class SubjectSGD(PerSubject):
         reference="Tacit",
     )
 
+    clip: keys.ClipOrDirection = None
     records_per_subject: keys.Count | None = None
     clip_first: bool = False
     local_epochs: keys.Count | None = None
@@ -338,11 +373,22 @@ class SubjectSGD(PerSubject):
     def record_losses(self) -> str | None:
         return "clip_first" if self.clip_first and self.local_epochs is None else None
 
+    @property
+    def _scales(self) -> bool:
+        """Whether gradients are scaled to length 1."""
+        return self.clip is None and self.adaptive_clip is None and not self.clip_first and self.local_epochs is None
+
+    @property
+    def train_defaults(self) -> dict[str, Any]:
+        """One rule for directions of subjects, on all data sets that it was tried on: a step of 3 along their mean,
+        momentum .9, 40 rounds (docs/training.md)."""
+        rule = {"rounds": 40, "server_optimizer": "momentum", "server_learning_rate": 3.0}
+        return rule if self._scales else {}
+
     def build(self, facts: Facts) -> Method:
-        common: dict[str, Any] = {"rate": self.subject_sample_rate, "most_records": self.records_per_subject}
-        common["weights"] = "capped"
+        common: dict[str, Any] = {**self.people, "most_records": self.records_per_subject}
         if self.local_epochs is not None:
             numbers: dict[str, Any] = {"epochs": self.local_epochs, "learning_rate": self.local_learning_rate}
             return per_subject(self, SubjectWork(kind="training", **numbers, **common), facts)
-        kind = RecordGradients() if self.clip_first else Gradient()
+        kind = Direction() if self._scales else RecordGradients() if self.clip_first else Gradient()
         return per_subject(self, SubjectWork(kind=kind, **common), facts)

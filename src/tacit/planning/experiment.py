@@ -60,6 +60,7 @@ class PrivacyOptions(Section):
     """``[privacy]``: who is protected from whom, the caps that make it possible, and the budget."""
 
     delta: Share = 1e-5
+    confirm_delta: bool = False
     unit: Unit | None = None
     relation: Relation | None = None
     against: tuple[str, ...] | None = Field(default=None, min_length=1)

@@ -144,6 +144,17 @@ class Plan:
         """The settings that were read from the private table: every guarantee holds only if they are public."""
         return self.promise.from_table
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know about the guarantees before anything runs."""
+        people, delta = self.promise.facts.subjects, self.promise.delta
+        if not self.method.private or people is None or delta * people <= 1:
+            return ()
+        return (
+            f"privacy.delta = {delta:g} is above 1 / {people:,} people: a method that publishes one person's records"
+            f" at random could have this guarantee. Use {0.1 / people:.0e} or less.",
+        )
+
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What this plan promises, one guarantee per view."""
         return self.promise.guarantees()
@@ -222,6 +233,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     options.check(exchange)
     _check_step(experiment.train, options.info)
     known = source_facts(located_data(experiment.data, folder))
+    experiment = _settled(experiment, options, exchange, known.silo_count or 0)
     _check_model(experiment, known)
     _check_task(options, known)
     if options.info.personal and options.info.private and experiment.evaluation.status == "paid":
@@ -231,8 +243,22 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     result = Plan(experiment, promised, folder)
     exchange.check(sum_facts(promised.method, promised.facts))
     promised.method.claim.check_size(None)
+    _check_delta(result)
     _check_budget(result)
     return result
+
+
+def _settled(experiment: Experiment, options: Options, exchange: Exchange, silos: int) -> Experiment:
+    """With what is left out of ``[train]`` and ``[privacy]`` and follows from the method, the exchange and public
+    facts. It becomes a part of the experiment, so that a run folder says what was used."""
+    train, privacy = experiment.train, experiment.privacy
+    left_out = {key: value for key, value in options.train_defaults.items() if key not in train.model_fields_set}
+    cap, field = exchange.record_cap(silos), "max_records_per_subject_and_silo"
+    capped = {field: cap} if cap is not None and privacy.max_records_per_subject_and_silo is None else {}
+    if not left_out and not capped:
+        return experiment
+    sections = {"train": train.model_copy(update=left_out), "privacy": privacy.model_copy(update=capped)}
+    return experiment.model_copy(update=sections)
 
 
 def _promise(experiment: Experiment, options: Options, exchange: Exchange, known: SourceFacts) -> Promise:
@@ -530,6 +556,16 @@ def _views(against: tuple[str, ...] | None, exchange: Exchange, silos: int) -> t
             problem = f"the {exchange.name} exchange has no view '{view}'"
             raise UserError("unknown-name", "privacy.against", problem, f"use {', '.join(known)}")
     return views
+
+
+def _check_delta(plan: Plan) -> None:
+    """Refuse a delta that leaves little of a guarantee, unless it is confirmed."""
+    privacy, people = plan.experiment.privacy, plan.promise.facts.subjects
+    if not plan.method.private or people is None or privacy.confirm_delta or privacy.delta <= people**-0.5:
+        return
+    problem = f"{privacy.delta:g} is above 1 / sqrt({people:,} people): such a guarantee says next to nothing"
+    fix = f"use {0.1 / people:.0e} or less, or set privacy.confirm_delta = true"
+    raise UserError("out-of-range", "privacy.delta", problem, fix)
 
 
 def _check_budget(plan: Plan) -> None:

@@ -43,7 +43,6 @@ from tacit.methods.per_subject import PerSubject, SubjectClaim, SubjectWork, per
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
 from tacit.privacy.proofs import correlated_noise as correlated
 from tacit.privacy.proofs import subject_events as subjects
-from tacit.privacy.proofs.weight_tables import RECORD_WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -290,44 +289,7 @@ class CorrelatedClaim(SubjectClaim):
 
 # -- subjects one by one: ULDP-AVG and ULDP-SGD -----------------------------------------------------------------------
 
-ULDP = replace(SUBJECTS, reference="[ULDP-FL]", sends=("sum", "integers", "subjects"))
-
-
-def check_weights(options: UldpSGD | UldpAvg, exchange: Carrier) -> None:
-    """Refuse weights that do not go with the exchange.
-
-    Uniform weights let a subject's single record in one silo count as much as a hundred in another. Record weights
-    correct that and need counts from elsewhere. Capped weights go half the way with what every silo knows by itself:
-    each is at most 1 / m, so that they sum to at most 1 whatever the other silos hold.
-    """
-    field, weights, carried = "method.weights", options.weights, exchange.weights
-    if carried is not None and weights not in carried:
-        known = ", ".join(f'"{name}"' for name in carried)
-        problem = f'"{weights}" is not supported by the {exchange.name} exchange'
-        raise UserError("not-supported", field, problem, f"use {known}")
-    capped = weights in ("capped", "records-capped")
-    if capped and options.weight_cap is None:
-        raise UserError("missing", "method.weight_cap", f'is missing: "{weights}" needs it', "add it, for example 10")
-    if not capped and options.weight_cap is not None:
-        problem = f'has no effect with weights = "{weights}"'
-        raise UserError("no-effect", "method.weight_cap", problem, 'leave it out, or use "capped" or "records-capped"')
-    if weights in RECORD_WEIGHTS and carried is None and not options.disclose_counts:
-        raise UserError(
-            "not-supported",
-            field,
-            f"with record weights in the {exchange.name} exchange, another party learns how many records a subject has",
-            "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
-        )
-
-
-def needed(options: UldpSGD | UldpAvg) -> tuple[str, ...]:
-    """The facts that weights need: N_max = silos times the most records of a subject in a silo."""
-    return ("silos", "subjects", *(("max_records",) if options.weights == "records-sqrt" else ()))
-
-
-def weighted(options: UldpSGD | UldpAvg) -> dict[str, Any]:
-    """The fields of a subject's work that sampling and weights decide."""
-    return {"rate": options.subject_sample_rate, "weights": options.weights, "weight_cap": options.weight_cap}
+ULDP = replace(SUBJECTS, reference="[ULDP-FL]")
 
 
 @dataclass(frozen=True)
@@ -337,17 +299,9 @@ class UldpSGD(PerSubject):
     info = replace(ULDP, name="uldp-sgd", summary="per-person gradients in every silo, clipped and weighted (ULDP-SGD)")
 
     weights: keys.WeightsKey = "uniform"
-    weight_cap: keys.WeightCap = None
-    disclose_counts: keys.DiscloseCounts = False
-
-    def needs(self, unit: Unit) -> tuple[str, ...]:
-        return needed(self)
-
-    def check(self, exchange: Carrier) -> None:
-        check_weights(self, exchange)
 
     def build(self, facts: Facts) -> Method:
-        return per_subject(self, SubjectWork(**weighted(self)), facts, per_silo=True, published=True)
+        return per_subject(self, SubjectWork(**self.people), facts, per_silo=True, published=True)
 
 
 @dataclass(frozen=True)
@@ -362,8 +316,6 @@ class UldpAvg(PerSubject):
     )
 
     weights: keys.WeightsKey = "uniform"
-    weight_cap: keys.WeightCap = None
-    disclose_counts: keys.DiscloseCounts = False
     local_epochs: keys.LocalEpochs = 1
     local_learning_rate: keys.LearningRate = 0.1
     batch_size: keys.BatchSize = None
@@ -373,11 +325,8 @@ class UldpAvg(PerSubject):
     def record_losses(self) -> str | None:
         return "batch_size" if self.batch_size is not None else None
 
-    def needs(self, unit: Unit) -> tuple[str, ...]:
-        return needed(self)
-
     def check(self, exchange: Carrier) -> None:
-        check_weights(self, exchange)
+        super().check(exchange)
         if self.correlated_noise is None:
             return
         field = "method.correlated_noise"
@@ -402,7 +351,7 @@ class UldpAvg(PerSubject):
             learning_rate=self.local_learning_rate,
             batch_size=self.batch_size,
             groups=1 if self.correlated_noise is None else self.correlated_noise.groups,
-            **weighted(self),
+            **self.people,
         )
         common = self.correlated_noise
         if common is None:
