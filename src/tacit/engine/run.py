@@ -21,7 +21,7 @@ import pandas as pd
 
 from tacit.data import Federation, check_silo_cap, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget, check_goes_on
-from tacit.engine.evaluate import Numbers, Scores, by_decile, release_constants, release_metrics
+from tacit.engine.evaluate import Numbers, Scores, by_decile, problems, release_constants, release_metrics
 from tacit.engine.folder import (
     BASELINES,
     CHECKPOINT,
@@ -458,7 +458,17 @@ class _Training(Hooks):
             seconds=self.clock.seconds(),
             shared=self.shared,
             fingerprint=self.data_fingerprint,
+            warnings=self._problems(),
         )
+
+    def _problems(self) -> list[str]:
+        """What makes the model useless; nothing where held-out records are evaluated with noise alone."""
+        if self.plan.evaluation is not None or not self.rounds.is_finite() or not len(self.federation.test):
+            return []
+        test, task = self.federation.test, self.simulation.learner.task
+        loss = "rmse" if task.name == "real" else "log_loss"
+        losses = [line["metrics"].get(loss) for line in self.history]
+        return problems(task, self.simulation.outputs(test.features, test.silo), test, losses)
 
 
 def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> Simulation:

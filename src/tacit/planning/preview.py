@@ -11,6 +11,7 @@ from tacit.errors import UserError
 from tacit.exchange.base import PlanPart
 from tacit.planning.claims import Once, beside, cost
 from tacit.planning.plan import Plan
+from tacit.planning.verdict import Verdict, verdict
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.terms import sentence
@@ -97,6 +98,7 @@ class Outlook:
     once   releases outside the rounds, each with the largest epsilon over the views that bind, by itself; they are part
            of the guarantees
     parts  what its exchange adds, by key in JSON
+    verdict  what to expect of the model
     """
 
     plan: Plan
@@ -108,6 +110,7 @@ class Outlook:
     once: tuple[tuple[Once, float], ...]
     over_silos: OverSilos | None
     parts: dict[str, PlanPart]
+    verdict: Verdict | None = None
 
     def as_dict(self) -> dict[str, Any]:
         parts = {key: part.as_dict() for key, part in self.parts.items()}
@@ -130,6 +133,8 @@ class Outlook:
                 for once, epsilon in self.once
             ],
             "over_silos": None if self.over_silos is None else asdict(self.over_silos),
+            "verdict": None if self.verdict is None else self.verdict.as_dict(),
+            "warnings": list(self.plan.warnings),
             "network": None,
             "pairs": None,
             "slots": None,
@@ -155,6 +160,7 @@ def outlook(made: Plan) -> Outlook:
         tuple((once, alone(once)) for once in promise.once),
         over_silos(made),
         made.exchange.plan_parts(promise),
+        verdict(made),
     )
 
 

@@ -163,6 +163,7 @@ class RunFiles(StoredScores):
     people: int | None = None  # the declared number of subjects
     data_fingerprint: Text = ""
     plan: str = ""
+    warnings: tuple[Text, ...] = ()  # why the model may be useless
     shared: StoredScores | None = None  # the one model for all silos, if silos also have models of their own
     test_records: Annotated[Mapping[str, int], BeforeValidator(_counts)] = {}  # by silo, rounded; 0: fewer than 10
     correction: str = ""  # what a run of an earlier version printed, if that was too little

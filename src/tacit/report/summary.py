@@ -101,7 +101,7 @@ def _card_note(run: RunFiles, name: str) -> Html:
 
 def promise(run: RunFiles) -> Html:
     """The guarantees in sentences; the sheet with all details comes later."""
-    warnings = (words.not_to_publish(run), words.unconfirmed(run))
+    warnings = (words.not_to_publish(run), words.unconfirmed(run), *run.warnings)
     note = join([paragraph(words.seed(run)), *(paragraph(text, class_="infinite") for text in warnings)])
     nothing = words.no_promise(run)
     if nothing:

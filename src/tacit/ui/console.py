@@ -28,7 +28,12 @@ errors = Console(stderr=True, soft_wrap=True, markup=False)
 # letters of the line of a progress bar that are not the bar, its name and the round: two metrics and the times
 REST = len("accuracy 0.712  auc 0.723") + len("0:00:00 left 0:00:00") + 4
 # what `tacit run --json` prints of a result
-PRINTED = ("title", "run", "status", "rounds", "guarantees", "noise_multiplier", "metrics", "shared", "baselines")
+PRINTED = (
+    *("title", "run", "status", "rounds", "guarantees", "noise_multiplier", "metrics", "warnings", "shared"),
+    "baselines",
+)
+# the colour of a verdict
+LIGHTS = {"good": "green", "uncertain": "yellow", "hopeless": "red"}
 RELEASED = {"statistics": "constants for standardising", "evaluation": "metrics of the final model"}
 
 
@@ -159,6 +164,8 @@ def show_run(finished: Run) -> None:
         show(metrics_table(result))
     else:
         show(no_metrics(result["evaluation"]), "yellow", highlight=False)
+    for warning in result["warnings"]:
+        show(warning, "yellow", highlight=False)
     show_guarantees(result["guarantees"])
     if any(line["epsilon"] != "inf" for line in result["guarantees"]):
         if result["evaluation"]["status"] == "outside-guarantee" and result["metrics"]:
@@ -286,6 +293,10 @@ def show_outlook(outlook: Outlook) -> None:
             show(f"\n{part.words}", highlight=False)
     if outlook.rounds_within_budget is not None:
         _show_budget(outlook)
+    for warning in made.warnings:
+        show(f"\n{warning}", "yellow", highlight=False)
+    if outlook.verdict is not None:
+        show(f"\n{outlook.verdict.words}", LIGHTS[outlook.verdict.light], highlight=False)
 
 
 def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:

@@ -1,0 +1,95 @@
+"""Settings that are left out, and what a run says about a model that is of no use."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tacit
+from tacit.data import Records
+from tacit.engine.evaluate import problems
+from tacit.models import task_for
+from tests.made import experiment, visits
+from tests.refusals import refuses
+from tests.stability.make import flat
+
+
+def private(method: dict | None = None, **sections) -> dict:
+    made = experiment()
+    made["data"] |= {"subjects": {"column": "person", "count": 60}, "silos": {"column": "clinic", "count": 3}}
+    made["method"] = {"name": "subject-sgd", "target_epsilon": 8.0, **(method or {})}
+    del made["train"]
+    return made | {"exchange": {"name": "masked"}} | sections
+
+
+def test_left_out_settings_follow_one_rule_and_are_written_down():
+    plan = tacit.plan(private())
+    train = plan.experiment.train
+    assert (train.rounds, train.server_optimizer, train.server_learning_rate) == (40, "momentum", 3.0)
+    again = tacit.plan(private(train={"rounds": 7, "server_learning_rate": 0.5})).experiment.train
+    assert (again.rounds, again.server_optimizer, again.server_learning_rate) == (7, "momentum", 0.5)
+    assert "server_learning_rate = 3.0" in plan.to_toml()
+
+
+@pytest.mark.parametrize("method", [{"clip": 1.0}, {"clip_first": True}, {"local_epochs": 2}])
+def test_the_rule_is_for_gradients_that_are_scaled(method):
+    assert tacit.plan(private(method)).experiment.train.server_optimizer == "sgd"
+
+
+def test_without_a_clip_every_subject_moves_the_sum_by_one(tmp_path):
+    """Three subjects with the same records, one in each silo; a step of 60 along the mean over 60 people, no noise."""
+    own = visits().query("person == 3")
+    table = pd.concat([own.assign(person=k, clinic=name) for k, name in enumerate(("north", "south", "west"))])
+    many = private({"target_epsilon": None, "noise_multiplier": 0.0}, train={"rounds": 1, "server_optimizer": "sgd"})
+    many["method"].pop("target_epsilon")
+    many["exchange"] = {"name": "plain"}
+    many["privacy"] = {"max_silos_per_subject": 1}
+    visits().to_csv(tmp_path / "test.csv", index=False)
+    many["evaluation"] = {"data": str(tmp_path / "test.csv"), "status": "public"}
+    vectors = []
+    for rate in (1e-9, 60.0):
+        train = many["train"] | {"server_learning_rate": rate}
+        run = tacit.run({**many, "train": train}, frame=table, out=tmp_path / str(rate))
+        vectors.append(flat(run))
+    assert np.linalg.norm(np.subtract(*vectors)) == pytest.approx(3.0, abs=1e-3)
+
+
+def test_the_weighted_exchange_needs_no_declared_cap():
+    plan = tacit.plan(private({"weights": "records"}, exchange={"name": "weighted"}))
+    assert plan.experiment.privacy.max_records_per_subject_and_silo == 8191 // 3
+    assert all(guarantee.finite for guarantee in plan.guarantees())
+
+
+def test_a_delta_above_one_over_people_warns_and_a_large_one_is_refused():
+    assert not tacit.plan(private(privacy={"delta": 1e-3})).warnings
+    assert tacit.plan(private(privacy={"delta": 0.05})).warnings
+    with refuses("out-of-range", "privacy.delta"):
+        tacit.plan(private(privacy={"delta": 0.2}))
+    assert tacit.plan(private(privacy={"delta": 0.2, "confirm_delta": True})).warnings
+
+
+def test_a_run_says_that_a_model_is_noise(tmp_path):
+    made = private({"target_epsilon": 0.05}, privacy={"against": ["public"]})
+    table = visits().assign(ill=np.random.default_rng(0).integers(0, 2, 600))
+    run = tacit.run(made, frame=table, out=tmp_path / "run")
+    assert any("no better than a guess" in warning for warning in run.result["warnings"])
+    assert "no better than a guess" in run.report.read_text()
+
+
+def records(features: np.ndarray, labels: np.ndarray) -> Records:
+    count = len(labels)
+    return Records(features.astype(np.float32), labels, np.arange(count), np.zeros(count, int))
+
+
+def test_what_makes_a_model_useless_is_named():
+    rng = np.random.default_rng(1)
+    labels, features = rng.integers(0, 2, 200), rng.normal(size=(200, 3))
+    binary = task_for("binary")
+    good = (4 * labels - 2 + rng.normal(size=200))[:, None]
+    assert problems(binary, good, records(features, labels), [0.7, 0.3]) == []
+    assert len(problems(binary, good + 20, records(features, labels), [0.7, 0.3])) == 1  # one class
+    assert len(problems(binary, -good, records(features, labels), [0.7, 2.0])) == 2  # worse than chance, diverging
+    assert len(problems(binary, good, records(features * 100, labels), [None])) == 1  # large features
+    numbers = rng.normal(size=200)
+    assert len(problems(task_for("real"), numbers[::-1, None], records(features, numbers), [])) == 1
