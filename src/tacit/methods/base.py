@@ -250,9 +250,9 @@ class Options:
         """Keys of ``[method]`` under which a reference does comparable local work."""
         return {"batch_size": 64, "local_epochs": 1, "local_learning_rate": 0.1}
 
-    @property
-    def train_defaults(self) -> dict[str, Any]:
-        """The keys of ``[train]`` where the experiment leaves them out; the others have the defaults of the section."""
+    def train_defaults(self, labels: str) -> dict[str, Any]:
+        """The keys of ``[train]`` where the experiment leaves them out, for a kind of ``labels``; the others have the
+        defaults of the section."""
         return {}
 
     def build(self, facts: Facts) -> Method:

@@ -233,7 +233,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     options.check(exchange)
     _check_step(experiment.train, options.info)
     known = source_facts(located_data(experiment.data, folder))
-    experiment = _settled(experiment, options, exchange, known.silo_count or 0)
+    experiment = _settled(experiment, options, exchange, known)
     _check_model(experiment, known)
     _check_task(options, known)
     if options.info.personal and options.info.private and experiment.evaluation.status == "paid":
@@ -248,12 +248,16 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     return result
 
 
-def _settled(experiment: Experiment, options: Options, exchange: Exchange, silos: int) -> Experiment:
+def _settled(experiment: Experiment, options: Options, exchange: Exchange, known: SourceFacts) -> Experiment:
     """With what is left out of ``[train]`` and ``[privacy]`` and follows from the method, the exchange and public
     facts. It becomes a part of the experiment, so that a run folder says what was used."""
     train, privacy = experiment.train, experiment.privacy
-    left_out = {key: value for key, value in options.train_defaults.items() if key not in train.model_fields_set}
-    cap, field = exchange.record_cap(silos), "max_records_per_subject_and_silo"
+    left_out = {
+        key: value
+        for key, value in options.train_defaults(known.labels.kind).items()
+        if key not in train.model_fields_set
+    }
+    cap, field = exchange.record_cap(known.silo_count or 0), "max_records_per_subject_and_silo"
     capped = {field: cap} if cap is not None and privacy.max_records_per_subject_and_silo is None else {}
     if not left_out and not capped:
         return experiment
