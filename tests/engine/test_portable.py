@@ -97,6 +97,17 @@ def test_an_export_convolves_as_the_run_does(tmp_path, experiment, table, shape,
     np.testing.assert_allclose(outputs(images, features), expected, rtol=0, atol=1e-5)
 
 
+def test_an_export_ends_features_where_the_run_does(tmp_path, experiment, table):
+    data = {**experiment["data"], "standardize": "private", "numeric": {"age": {}, "pressure": {}}}
+    data |= {"subjects": {"column": "person", "count": 60}, "silos": {"column": "clinic", "count": 3}}
+    made = {**experiment, "data": data, "privacy": {"statistics_noise_multiplier": 0.01}}
+    run = tacit.run(made, table, out=tmp_path / "run")
+    far = table.head(6).assign(age=[-1e6, 1e6, 50, 60, 1e4, -1e4])
+    expected, features = predicted(run, far, "binary"), raw_features(far)
+    np.testing.assert_allclose(onnx_outputs(run, features), expected, atol=1e-5)
+    np.testing.assert_allclose(torch_outputs(run, features), expected, atol=1e-5)
+
+
 def test_an_onnx_file_names_its_features(tmp_path, experiment, table):
     run = trained(tmp_path, experiment, table, "binary", {"name": "logistic"})
     session = onnxruntime.InferenceSession(run.to_onnx(tmp_path / "model.onnx"))

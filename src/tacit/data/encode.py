@@ -182,12 +182,17 @@ class FeatureEncoder:
             refuse_rows("missing-values", "data.numeric", missing, name, "missing", fix)
         return values
 
+    @property
+    def limited(self) -> bool:
+        """Whether numeric features end at ``FARTHEST``."""
+        return self.standardize == "paid" and self.columns.unbounded
+
     def _standardized(self, name: str, values: np.ndarray, silo: np.ndarray | None) -> np.ndarray:
         """``(values - mean) / scale`` as float32 ``[part]``; a value that is still missing lands on the centre."""
         mean, scale = self._constants(name, silo)
         with np.errstate(over="ignore"):
             exact = (values.astype(np.float64) - mean) / scale
-            if self.standardize == "paid" and self.columns.unbounded:
+            if self.limited:
                 exact = np.clip(exact, -FARTHEST, FARTHEST)
             result = exact.astype(np.float32)
         if np.isinf(result).any():

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data import FeatureEncoder
+from tacit.data.encode import FARTHEST
 from tacit.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +25,18 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, Mapping[str, np.ndarray]]
 Kind = Literal[
-    "scale", "dense", "relu", "tanh", "images", "convolution", "max-pool", "flatten", "sigmoid", "softmax", "first"
+    "scale",
+    "limit",
+    "dense",
+    "relu",
+    "tanh",
+    "images",
+    "convolution",
+    "max-pool",
+    "flatten",
+    "sigmoid",
+    "softmax",
+    "first",
 ]
 OPSET = 17
 # the output by kind of label
@@ -36,6 +48,7 @@ class Step:
     """One operation of a model.
 
     scale        (x - mean) / scale
+    limit        x, no farther than ``FARTHEST`` from 0
     dense        x w + b
     images       ``[rows, height, width(, channels)] -> [rows, channels, height, width]``, with ``pad`` zeros around
     convolution  of stride 2, with ``w [out, in, size, size]``
@@ -76,6 +89,8 @@ def steps(
         raise UserError("not-supported", "model.name", problem, f"models that can: {', '.join(BODIES)}")
     mean, scale = _constants(encoder, 0 if encoder is None else encoder.columns.width)
     start = [] if encoder is None else [Step("scale", {"mean": mean, "scale": scale})]
+    if encoder is not None and encoder.limited:
+        start.append(Step("limit"))
     ends: dict[str, list[Step]] = {
         "binary": [Step("first"), Step("sigmoid")],
         "multiclass": [Step("softmax")],
@@ -173,6 +188,9 @@ def write_onnx(chain: list[Step], shape: tuple[int, ...], kind: str, path: Path,
         match step.kind:
             case "scale":
                 now = add("Div", add("Sub", now, constant(own["mean"], "mean")), constant(own["scale"], "scale"))
+            case "limit":
+                ends = (constant(np.array(end, np.float32), "end") for end in (-FARTHEST, FARTHEST))
+                now = add("Clip", now, *ends)
             case "dense":
                 now = add("Gemm", now, constant(own["w"], "w"), constant(own["b"], "b"))
             case "relu" | "tanh" | "sigmoid":
@@ -262,6 +280,8 @@ def torch_module(chain: list[Step]) -> torch.nn.Module:
                 return layer(nn.Conv2d(inputs, out, size, stride=2), own["w"], own["b"])
             case "images":
                 return Images(step.pad)
+            case "limit":
+                return nn.Hardtanh(-FARTHEST, FARTHEST)
             case "max-pool":
                 return nn.MaxPool2d(2, stride=1)
             case "softmax":
