@@ -48,7 +48,7 @@ SubjectRate = Annotated[
 
 # -- subjects
 
-Weights = Literal["uniform", "capped"] | RecordWeights
+Weights = Literal["uniform", "capped", RecordWeights]
 WeightsKey = Annotated[
     Weights,
     Field(

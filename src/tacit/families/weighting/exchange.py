@@ -38,7 +38,7 @@ from tacit.privacy.randomness import shares
 _MOST_BITS = 15360
 # seconds of one core, measured (benchmarks/private_weighting.py): of setup for a slot; of a round for a subject and a
 # number, for a subject, for a number, and for a number and a silo
-_SETUP_SECONDS, _PRODUCT_SECONDS, _PERSON_SECONDS = 0.004, 35e-9, 0.006
+_SETUP_SECONDS, _PRODUCT_SECONDS, _PERSON_SECONDS = 0.027, 35e-9, 0.006
 _NUMBER_SECONDS, _MASK_SECONDS = 3e-6, 0.15e-6
 
 
@@ -54,7 +54,11 @@ class Slots:
 
     @property
     def words(self) -> str:
-        return f"{self.shared:.3g} of the subjects are expected to share one of the {self.slots:,} slots with another."
+        return (
+            f"{self.shared:.1%} of the subjects are expected to share one of the {self.slots:,} slots with another, and"
+            " share its weight. More slots lower that share. They do not lower the noise: guarantees count that"
+            " removing a subject changes the weights of others in its slot. Sampling of subjects hides nothing there."
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class ExchangeCost:
 
     setup_bytes    received by a silo, once; the first silo receives and sends as much again
     round_bytes    sent by a silo in a round
-    setup_seconds  once
+    setup_seconds  once, from the first message to the first round: of the server, the first silo and the others
     round_seconds  at most, where every declared subject has records in the silo; local training apart
     """
 
@@ -78,8 +82,8 @@ class ExchangeCost:
     @property
     def words(self) -> str:
         return (
-            f"Setup, once: the server sends {_megabytes(self.setup_bytes)} to each silo, which takes about"
-            f" {_duration(self.setup_seconds)} to read it. A round: each silo computes at most about"
+            f"Setup, once: the server sends {_megabytes(self.setup_bytes)} to each silo, and as much again to and from"
+            f" the first one; it takes about {_duration(self.setup_seconds)}. A round: each silo computes at most about"
             f" {_duration(self.round_seconds)} for encryption, apart from training, and sends"
             f" {_megabytes(self.round_bytes)}."
         )
@@ -193,6 +197,9 @@ class Weighted(Exchange):
             problem = "is for the protocol paillier: with lattice, silos know who is sampled"
             raise UserError("not-supported", "exchange.hidden_sampling", problem, 'use protocol = "paillier"')
         check_drop_outs(self.drop_outs, self.colluding, facts.silos)
+        if self.index == "list" and self.slot_count(facts.people) < facts.people:
+            problem = f"a list of {self.slots:,} places is too short for {facts.people:,} declared subjects"
+            raise UserError("too-few", "exchange.slots", problem, f"use at least {facts.people}, or leave it out")
         slots, joint = self.slot_count(facts.people), self.key == "joint"
         received = slots * setup_bytes(len(PRIMES) if joint else len(PRIMES) - 1, joint)
         if received > self.max_setup_mb * 1e6:
