@@ -119,7 +119,8 @@ def test_what_a_policy_does_not_allow_is_refused_by_name_and_leaves_no_line(aske
 def test_what_a_plan_says_about_its_epsilon_is_not_believed(ledger):
     """A target that only the published accounting reaches, views that leave out the server: the silo computes anew."""
     blind = replaced(
-        "max_silos_per_subject = 3", 'max_silos_per_subject = 3\nunit = "subject"\nagainst = ["public"]\ndelta = 0.5'
+        "max_silos_per_subject = 3",
+        'max_silos_per_subject = 3\nunit = "subject"\nagainst = ["public"]\ndelta = 0.5\nconfirm_delta = true',
     )
     weak = blind.replace("noise_multiplier = 8.0", "noise_multiplier = 1.0")
     assert received(travelled(weak)).promise.planned_epsilon() < 3.0  # so it says

@@ -153,7 +153,7 @@ def private_weights(weights: str, **exchange: Any) -> World:
     """Subjects in all silos with more records than the cap of others, whose weights no party learns."""
     return World(
         lambda: table(records=20, targets=(DIVIDED,), others=12),
-        methods=("uldp-avg", "uldp-sgd"),
+        methods=tuple(name for name, kind in METHODS.items() if "subjects" in kind.info.sends),
         exchanges=("weighted",),
         numbers={"weights": weights, **DISCLOSED[weights]},
         sections={
@@ -226,6 +226,8 @@ WORLDS: dict[str, World] = {
         lambda: table(targets=(LAST,)), methods=("local-group",), numbers={"group_cap": 2}, targets=(LAST,)
     ),
     "clip first": World(table, methods=("subject-sgd",), exchanges=("plain",), numbers={"clip_first": True}),
+    # without a clip: each gradient is scaled to length 1
+    "directions": World(table, methods=("subject-sgd",), exchanges=("plain", "masked"), numbers={"clip": None}),
     "capped weights": World(
         table, methods=("uldp-avg",), exchanges=("plain", "masked"), numbers={"weights": "capped", "weight_cap": 2}
     ),
