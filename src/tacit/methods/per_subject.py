@@ -75,11 +75,6 @@ class PerSubject(Options):
     weight_cap: keys.WeightCap = None
     disclose_counts: keys.DiscloseCounts = False
 
-    @property
-    def people(self) -> dict[str, Any]:
-        """The fields of a subject's work that sampling and weights decide."""
-        return {"rate": self.subject_sample_rate, "weights": self.weights, "weight_cap": self.weight_cap}
-
     def needs(self, unit: Unit) -> tuple[str, ...]:
         """The facts that weights need: N_max = silos times the most records of a subject in a silo."""
         return ("silos", "subjects", *(("max_records",) if self.weights == "records-sqrt" else ()))
@@ -109,7 +104,7 @@ class PerSubject(Options):
             raise UserError("not-supported", field, problem, fix)
 
     def build(self, facts: Facts) -> Method:
-        return per_subject(self, SubjectWork(kind=self.computes, **self.people), facts)
+        return per_subject(self, SubjectWork(kind=self.computes, **people_of(self)), facts)
 
 
 def per_subject(
@@ -373,23 +368,29 @@ class SubjectSGD(PerSubject):
     def record_losses(self) -> str | None:
         return "clip_first" if self.clip_first and self.local_epochs is None else None
 
-    @property
-    def _scales(self) -> bool:
-        """Whether gradients are scaled to length 1."""
-        return self.clip is None and self.adaptive_clip is None and not self.clip_first and self.local_epochs is None
-
     def train_defaults(self, labels: str) -> dict[str, Any]:
         """One rule for directions of subjects, on all data sets that it was tried on: a step of 3 along their mean,
         momentum .9, 40 rounds (docs/training.md). Directions turn around within the error of a fit, which is small
         where numbers are predicted well: a step of .1 there."""
         rate = 0.1 if labels == "real" else 3.0
         rule = {"rounds": 40, "server_optimizer": "momentum", "server_learning_rate": rate}
-        return rule if self._scales else {}
+        return rule if scales(self) else {}
 
     def build(self, facts: Facts) -> Method:
-        common: dict[str, Any] = {**self.people, "most_records": self.records_per_subject}
+        common: dict[str, Any] = {**people_of(self), "most_records": self.records_per_subject}
         if self.local_epochs is not None:
             numbers: dict[str, Any] = {"epochs": self.local_epochs, "learning_rate": self.local_learning_rate}
             return per_subject(self, SubjectWork(kind="training", **numbers, **common), facts)
-        kind = Direction() if self._scales else RecordGradients() if self.clip_first else Gradient()
+        kind = Direction() if scales(self) else RecordGradients() if self.clip_first else Gradient()
         return per_subject(self, SubjectWork(kind=kind, **common), facts)
+
+
+def people_of(options: PerSubject) -> dict[str, Any]:
+    """The fields of a subject's work that sampling and weights decide."""
+    return {"rate": options.subject_sample_rate, "weights": options.weights, "weight_cap": options.weight_cap}
+
+
+def scales(options: SubjectSGD) -> bool:
+    """Whether gradients are scaled to length 1: where nothing is said about how they are clipped."""
+    others = (options.clip, options.adaptive_clip, options.local_epochs)
+    return all(other is None for other in others) and not options.clip_first

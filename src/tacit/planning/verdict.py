@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tacit.methods.per_subject import SubjectWork, largest_weight
+from tacit.methods.clips import SubjectClip
 
 if TYPE_CHECKING:
     from tacit.planning.plan import Plan
@@ -79,11 +79,11 @@ class Verdict:
 def verdict(plan: Plan) -> Verdict | None:
     """What to expect of a plan; None where the unit of work is not a subject, or sizes are not publicly known."""
     method, facts, parameters = plan.method, plan.promise.facts, plan.parameters
-    if not isinstance(method.work, SubjectWork) or method.noise is None or method.noise.in_a_round == 0:
+    if method.clip is None or method.clip.of != "subject" or method.noise is None or method.noise.in_a_round == 0:
         return None
     if parameters is None or method.contributions is None or facts.subjects is None:
         return None
-    share = largest_weight(method.work, facts)
+    share = cast(SubjectClip, method.clip).share
     if plan.exchange.index == "slots":  # people who share a slot share its weight
         slots = plan.exchange.slot_count(facts.subjects)
         share *= slots / facts.subjects * -math.expm1(-facts.subjects / slots)
@@ -94,7 +94,8 @@ def verdict(plan: Plan) -> Verdict | None:
         light = "good"
     elif ratio > HOPELESS:
         light = "hopeless"
-    factor = 0.5 / share if method.work.weights == "capped" and share < 0.5 else None
+    is_capped = getattr(plan.options, "weights", None) == "capped"
+    factor = 0.5 / share if is_capped and share < 0.5 else None
     needed = _rounded(facts.subjects * ratio / GOOD)
     return Verdict(light, ratio, facts.subjects, needed, parameters, share, noise, factor)
 

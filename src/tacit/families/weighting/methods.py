@@ -39,7 +39,7 @@ from tacit.methods.clips import SiloClip
 from tacit.methods.local_noise import COMMON as BATCHES
 from tacit.methods.local_noise import NoisyBatches, NoisyBatchesClaim, noisy_batches
 from tacit.methods.per_subject import COMMON as SUBJECTS
-from tacit.methods.per_subject import PerSubject, SubjectClaim, SubjectWork, per_subject
+from tacit.methods.per_subject import PerSubject, SubjectClaim, SubjectWork, people_of, per_subject
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
 from tacit.privacy.proofs import correlated_noise as correlated
 from tacit.privacy.proofs import subject_events as subjects
@@ -301,7 +301,7 @@ class UldpSGD(PerSubject):
     weights: keys.WeightsKey = "uniform"
 
     def build(self, facts: Facts) -> Method:
-        return per_subject(self, SubjectWork(**self.people), facts, per_silo=True, published=True)
+        return per_subject(self, SubjectWork(**people_of(self)), facts, per_silo=True, published=True)
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ class UldpAvg(PerSubject):
             learning_rate=self.local_learning_rate,
             batch_size=self.batch_size,
             groups=1 if self.correlated_noise is None else self.correlated_noise.groups,
-            **self.people,
+            **people_of(self),
         )
         common = self.correlated_noise
         if common is None:
