@@ -99,8 +99,8 @@ def problems(task: Task, outputs: np.ndarray, records: Records, losses: Sequence
     largest = float(np.abs(records.features).max(initial=0.0)) if records.features.ndim == 2 else 0.0
     if largest > LARGEST_FEATURE:
         found.append(
-            f"An encoded value is {largest:.3g}, far from what learning rates are made for: check mean and scale of"
-            " the columns in [data.numeric]."
+            f"An encoded value is above {LARGEST_FEATURE:g}, far from what learning rates are made for: check mean and"
+            " scale of the columns in [data.numeric]."
         )
     return found
 

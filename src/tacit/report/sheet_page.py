@@ -278,7 +278,7 @@ def _signature() -> Html:
 def _identity(stated: Mapping[str, Any]) -> Html:
     prints, people, signer = stated["fingerprints"], stated["people_declared"], stated.get("signer")
     data = prints["data_hmac"]
-    keyed = "HMAC-SHA-256; its key, data.key, stays with the data holder, so that nobody else can test guesses"
+    keyed = "HMAC-SHA-256; its key, data.key, stays with the data holder, so that no other party can test guesses"
     governance = [(GOVERNANCE[key], said or tag("em", TO_ANSWER)) for key, said in stated["governance"].items()]
     return section(
         "Responsibility and identification",
