@@ -8,8 +8,8 @@ import pytest
 
 import tacit
 from tacit.data import Records
-from tacit.engine.evaluate import problems
-from tacit.models import task_for
+from tacit.engine.useless_models import problems
+from tacit.models import convexity, task_for
 from tests.made import experiment, visits
 from tests.refusals import refuses
 from tests.stability.make import flat
@@ -93,3 +93,43 @@ def test_what_makes_a_model_useless_is_named():
     assert len(problems(binary, good, records(features * 100, labels), [None])) == 1  # large features
     numbers = rng.normal(size=200)
     assert len(problems(task_for("real"), numbers[::-1, None], records(features, numbers), [])) == 1
+
+
+def test_the_headline_is_the_same_for_all_shares_of_classes_and_can_be_named(tmp_path):
+    assert tacit.plan(private()).headline == "auc"
+    made = private(evaluation={"headline": "balanced_accuracy"}, train={"rounds": 2})
+    run = tacit.run(made, frame=visits(), out=tmp_path / "run")
+    assert run.result["task"]["headline"] == next(iter(run.metrics)) == "balanced_accuracy"
+    assert "Balanced accuracy" in run.report.read_text()
+    with refuses("unknown-name", "evaluation.headline"):
+        tacit.plan(private(evaluation={"headline": "rmse"}))
+    noisy = {"status": "private", "noise_multiplier": 10.0}
+    assert tacit.plan(private(evaluation=noisy)).headline == "accuracy"
+    with refuses("unknown-name", "evaluation.headline"):
+        tacit.plan(private(evaluation=noisy | {"headline": "auc"}))
+
+
+def test_class_weights_change_the_model_and_no_guarantee(tmp_path):
+    def learned(weights: dict) -> tuple[tuple, float]:
+        made = private({"clip": 1.0}, train={"rounds": 3}, seed=1)
+        made["model"] = {**made.get("model", {}), **weights}
+        plan = tacit.plan(made)
+        run = tacit.run(plan, frame=visits(), out=tmp_path / str(len(weights)))
+        return plan.guarantees(), float(run.predict(visits())["probability"].mean())
+
+    (plain, before), (weighted, after) = learned({}), learned({"class_weights": [1.0, 20.0]})
+    assert plain == weighted
+    assert after > before
+
+
+def test_class_weights_that_cancel_are_named():
+    made = private()
+    made["model"] = {**made.get("model", {}), "class_weights": [1.0, 5.0]}
+    assert any("class_weights" in warning for warning in tacit.plan(made).warnings)
+    made["method"]["clip"] = 1.0
+    assert not tacit.plan(made).warnings
+
+
+def test_class_weights_scale_the_bounds_of_a_convex_loss():
+    plain, weighted = convexity("logistic", "binary"), convexity("logistic", "binary", (0.5, 4.0))
+    assert weighted == (4 * plain.slope, 4 * plain.curvature)

@@ -106,6 +106,6 @@ def test_a_notebook_shows_progress_and_the_run(tmp_path):
     trained, shown = notebook.cells[1], notebook.cells[2]
     (bar,) = (output["data"]["text/html"] for output in trained.outputs if output["output_type"] == "display_data")
     assert '<progress max="4" value="4"' in bar
-    assert re.search(r"fedavg  4/4  accuracy 0\.\d{3}", bar)
+    assert re.search(r"fedavg  4/4  auc 0\.\d{3}", bar)
     (output,) = shown.outputs
     assert "Made visits" in output["data"]["text/html"]

@@ -167,6 +167,10 @@ class Note(UserWarning):
     """What a user should know and need not change; commands print one line."""
 
 
+class NotLoggedWarning(UserWarning):
+    """A run is done, and a tracking server did not accept it."""
+
+
 class DivergedWarning(UserWarning):
     """The model of a run is no longer finite; the last finite one is kept."""
 

@@ -8,7 +8,8 @@ import os
 import pytest
 
 import tacit
-from tacit.engine.run import data_fingerprint, load_federation
+from tacit.engine.fingerprints import data_fingerprint
+from tacit.engine.run import load_federation
 from tacit.planning.plan import plan
 from tacit.report import signing, write_sheet
 from tests.refusals import refuses

@@ -28,12 +28,6 @@ from tests.refusals import refuses
 pytest.importorskip("nvflare")
 
 ANA = "ana@example.org"
-FACTORY = """
-import jax.numpy as jnp
-def factory(shape, outputs):
-    init = lambda key: {"layer0": {"weight": jnp.zeros((shape[0], outputs))}}
-    return init, (lambda params, x: x @ params["layer0"]["weight"])
-"""
 
 
 def called(*arguments: str | Path) -> str:
@@ -190,7 +184,6 @@ def test_what_nvflare_logs_at_a_requester_goes_into_a_file(kits, capfd):
 @pytest.mark.parametrize(
     ("change", "code", "field"),
     [
-        ({"model": {"name": "package.module:factory"}}, "simulator-only", "model.name"),
         ({"data": {"silos": {"assign": "uniform", "count": 2}}}, "simulator-only", "data.silos.assign"),
         ({"data": {"silos": {"count": 5}}}, "mismatch", "data.silos.count"),
         (
@@ -218,8 +211,6 @@ def test_what_silos_would_not_understand_is_refused_before_it_is_asked_for(kits,
         content[section] = {key: value for key, value in content[section].items() if value is not None}
     file = tmp_path / "experiment.toml"
     file.write_text(tomli_w.dumps(content))
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "module.py").write_text(FACTORY)
     with refuses(code, field):
         called("submit", file, "--kit", kits / "requesters" / ANA)
 

@@ -110,7 +110,7 @@ SPOILT_APPS: dict[str, Spoil] = {
     "a file": lambda job: (job / "app" / "custom").write_text("x"),
     "no request": lambda job: config(job, REQUEST).unlink(),
     "a request that is none": lambda job: config(job, REQUEST).write_text("[]"),
-    "a large request": lambda job: config(job, REQUEST).write_text("{" + " " * (1 << 19)),
+    "a large request": lambda job: config(job, REQUEST).write_text("{" + " " * (5 << 19)),
     "a folder": lambda job: (job / "app" / "config" / "more").mkdir(),
     "40 MB": lambda job: (job / "app" / "zeros").open("wb").truncate(40 << 20),
 }

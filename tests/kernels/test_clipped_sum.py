@@ -30,7 +30,11 @@ MODELS = {
     "mlp": ((6,), "multiclass", 3, {"hidden": (8, 5)}),
     "cnn": ((16, 16), "multiclass", 3, {"channels": (4, 6), "hidden": 5}),
     "lstm": ((9,), "multiclass", 7, {"hidden": 5, "dense_units": 4}),
+    "gru": ((9,), "multiclass", 7, {"hidden": 5, "dense_units": 4}),
+    "resnet": ((16, 16), "multiclass", 3, {"channels": (4, 6), "groups": 2}),
+    "transformer": ((6,), "multiclass", 3, {"width": 4, "heads": 2, "hidden": 5}),
 }
+TEXTS = ("lstm", "gru")
 
 
 class Case(NamedTuple):
@@ -47,10 +51,10 @@ def case(name: str) -> Case:
     task = task_for(kind, classes)
     model = build("logistic" if name in ("softmax", "wide") else name, shape, task.outputs, **numbers)
     rng = np.random.default_rng(5)
-    features = rng.integers(0, 7, (RECORDS, *shape)) if name == "lstm" else rng.normal(size=(RECORDS, *shape))
+    features = rng.integers(0, 7, (RECORDS, *shape)) if name in TEXTS else rng.normal(size=(RECORDS, *shape))
     labels = rng.normal(size=RECORDS) if kind == "real" else rng.integers(0, classes, RECORDS)
     arrays = Arrays(
-        jnp.asarray(features, jnp.int32 if name == "lstm" else jnp.float32),
+        jnp.asarray(features, jnp.int32 if name in TEXTS else jnp.float32),
         jnp.asarray(labels, jnp.float32 if kind == "real" else jnp.int32),
     )
     params = jax.tree.map(lambda leaf: leaf + 0.1 * rng.normal(size=leaf.shape), model.init(jax.random.key(3)))

@@ -41,6 +41,7 @@ def test_binary_metrics_equal_scikit_learns(binary):
     task = task_for("binary", 2)
     expected = {
         "accuracy": known.accuracy_score(y, z > 0),
+        "balanced_accuracy": known.balanced_accuracy_score(y, z > 0),
         "auc": known.roc_auc_score(y, z),
         "average_precision": known.average_precision_score(y, z),
         "f1": known.f1_score(y, z > 0),
@@ -58,6 +59,7 @@ def test_multiclass_metrics_equal_scikit_learns(multiclass):
     p /= p.sum(axis=1, keepdims=True)
     expected = {
         "accuracy": known.accuracy_score(y, logits.argmax(axis=1)),
+        "balanced_accuracy": known.balanced_accuracy_score(y, logits.argmax(axis=1)),
         "f1": known.f1_score(y, logits.argmax(axis=1), average="macro"),
         "log_loss": known.log_loss(y, p, labels=range(5)),
     }

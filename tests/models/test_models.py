@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from jax import lax
 
 from tacit.models import MODELS, build, parameter_count, task_for
 from tacit.models.images import max_pool, patches
+from tests.refusals import refuses
 
 SHAPES = {
     "logistic": (12,),
@@ -17,10 +19,23 @@ SHAPES = {
     "mlp": (12,),
     "cnn": (28, 28),
     "edges": (28, 28),
+    "resnet": (16, 20),
+    "scattering": (28, 28),
     "lstm": (9,),
+    "gru": (9,),
+    "transformer": (12,),
     "cox": (12,),
 }
-SMALL = {"lstm": {"hidden": 5, "embedding": 3, "dense_units": 4}, "mlp": {"hidden": [7, 6]}}
+BUILT_IN = [name for name in MODELS if name != "packed"]  # a packed model is read from a file
+RECURRENT = {"hidden": 5, "embedding": 3, "dense_units": 4}
+SMALL = {
+    "lstm": RECURRENT,
+    "gru": RECURRENT,
+    "mlp": {"hidden": [7, 6]},
+    "resnet": {"channels": [4, 6], "groups": 2, "blocks": 2},
+    "transformer": {"width": 8, "heads": 2, "hidden": 6},
+}
+LEARNED = ["mlp", "cnn", "resnet", "lstm", "gru", "transformer"]  # start at random
 OUTPUTS = {"linear": 1, "cox": 1}
 ROWS = 5
 
@@ -31,7 +46,7 @@ def made(name):
     outputs = OUTPUTS.get(name, 10)
     model = build(name, SHAPES[name], outputs, **SMALL.get(name, {}))
     rng = np.random.default_rng(0)
-    if name == "lstm":
+    if MODELS[name].codes:
         x = rng.integers(0, outputs, (ROWS, *SHAPES[name])).astype(np.int32)
     else:
         x = rng.normal(size=(ROWS, *SHAPES[name])).astype(np.float32)
@@ -61,9 +76,13 @@ def test_default_sizes():
         "mlp": ((30,), 1, 30 * 64 + 64 + 64 + 1),
         "cnn": ((28, 28), 10, 26_010),
         "edges": ((28, 28), 10, 2_890),
+        "resnet": ((28, 28), 10, 77_562),
+        "scattering": ((28, 28), 10, 39_700),
         "lstm": ((80,), 80, 57_072),
+        "gru": ((80,), 80, 44_144),
+        "transformer": ((10,), 1, 17_569),
     }
-    assert set(sizes) == set(MODELS)
+    assert set(sizes) == set(BUILT_IN)
     for name, (shape, outputs, size) in sizes.items():
         assert parameter_count(build(name, shape, outputs)) == size, name
 
@@ -74,7 +93,7 @@ def test_layers_have_names_by_which_they_can_be_frozen():
     assert set(build("mlp", (3,), 1, hidden=[2] * 11).init(key)) == {f"layer{i}" for i in range(12)}
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_outputs_have_one_row_per_record_in_float32(name):
     _, params, x, apply = made(name)
     outputs = apply(params, x)
@@ -83,7 +102,7 @@ def test_outputs_have_one_row_per_record_in_float32(name):
     assert all(isinstance(layer, dict) for layer in params.values())
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_the_same_key_gives_the_same_model_and_a_record_does_not_depend_on_its_neighbours(name):
     model, params, x, apply = made(name)
     jax.tree.map(np.testing.assert_array_equal, params, model.init(jax.random.key(3)))
@@ -97,15 +116,15 @@ def test_convex_models_start_at_zero(name):
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(params))
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "lstm"])
+@pytest.mark.parametrize("name", LEARNED)
 def test_other_models_start_with_different_rows_and_signals_of_ordinary_size(name):
     _, params, x, apply = made(name)
     assert 0.01 < float(jnp.std(apply(params, x))) < 10
     other = build(name, SHAPES[name], 10, **SMALL.get(name, {})).init(jax.random.key(4))
-    assert not np.array_equal(params["layer0"]["w"], other["layer0"]["w"])
+    assert not np.array_equal(*(jax.flatten_util.ravel_pytree(each)[0] for each in (params, other)))
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "lstm"])
+@pytest.mark.parametrize("name", LEARNED)
 def test_models_vectorise_over_sets_of_weights(name):
     model, params, x, apply = made(name)
     doubled = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), params)
@@ -117,7 +136,7 @@ def test_models_vectorise_over_sets_of_weights(name):
 def test_gradient_steps_lower_the_loss_of_every_classifier():
     labels = jnp.arange(ROWS)
     task = task_for("multiclass", 10)
-    for name in ("logistic", "mlp", "cnn", "lstm"):
+    for name in ("logistic", "scattering", *LEARNED):
         model, params, x, _ = made(name)
 
         @jax.jit
@@ -198,3 +217,139 @@ def test_edges_do_not_see_brightness_and_see_where_it_changes():
     brighter = prepare(jnp.asarray(image + 5.0))
     assert jnp.allclose(prepare(jnp.asarray(image))[:, 100:180], brighter[:, 100:180], atol=1e-4)
     assert float(jnp.abs(brighter).max()) > 0.01
+
+
+def numpy_gru_layer(layer, x):
+    """One GRU layer, step by step: ``x [b, time, in] -> [b, time, units]``."""
+    units = layer["b"].shape[0] // 3
+    of_input, of_state = np.split(layer["w"], [x.shape[-1]])
+    h, states = np.zeros((len(x), units)), []
+    for t in range(x.shape[1]):
+        given, kept = x[:, t] @ of_input + layer["b"], h @ of_state
+        z = 1 / (1 + np.exp(-given[:, :units] - kept[:, :units]))
+        r = 1 / (1 + np.exp(-given[:, units : 2 * units] - kept[:, units : 2 * units]))
+        h = (1 - z) * np.tanh(given[:, 2 * units :] + r * kept[:, 2 * units :]) + z * h
+        states.append(h)
+    return np.stack(states, axis=1)
+
+
+def test_the_gru_equals_a_plain_loop_over_characters():
+    _, params, x, apply = made("gru")
+    params = jax.tree.map(np.asarray, params)
+    h = params["embedding"]["w"][np.asarray(x)]
+    for name in ("layer0", "layer1"):
+        h = numpy_gru_layer(params[name], h)
+    h = np.maximum(h[:, -1] @ params["layer2"]["w"] + params["layer2"]["b"], 0)
+    expected = h @ params["layer3"]["w"] + params["layer3"]["b"]
+    np.testing.assert_allclose(apply(params, x), expected, atol=1e-5)
+
+
+def normal(x, axes):
+    return (x - x.mean(axis=axes, keepdims=True)) / np.sqrt(x.var(axis=axes, keepdims=True) + 1e-5)
+
+
+def test_the_resnet_equals_the_network_of_lax_convolutions():
+    _, params, x, apply = made("resnet")
+
+    def convolution(w, h, stride=1):
+        w = w - w.mean(axis=0)
+        w = (w / np.sqrt(np.square(w).sum(axis=0) + 1e-5)).reshape(3, 3, h.shape[-1], -1)
+        sides = ((1, 1), (1, 1))
+        return lax.conv_general_dilated(h, w, (stride, stride), sides, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def activated(h, gain, shift):
+        parts = np.asarray(h).reshape(*h.shape[:3], 2, -1)
+        return np.maximum(normal(parts, (1, 2, 4)).reshape(h.shape) * gain + shift, 0)
+
+    params = jax.tree.map(lambda leaf: np.asarray(leaf) + 0.1, params)
+    h = convolution(params["stem"]["w"], x[..., None])
+    for name, stride in (("block0_0", 1), ("block0_1", 1), ("block1_0", 2), ("block1_1", 1)):
+        layer = params[name]
+        first = activated(h, layer["gain0"], layer["shift0"])
+        past = first[:, ::stride, ::stride] @ layer["across"] if "across" in layer else h
+        second = activated(convolution(layer["w0"], first, stride), layer["gain1"], layer["shift1"])
+        h = past + convolution(layer["w1"], second)
+    h = activated(h, params["last"]["gain"], params["last"]["shift"]).mean(axis=(1, 2))
+    expected = h @ params["dense"]["w"] + params["dense"]["b"]
+    np.testing.assert_allclose(apply(params, x), expected, atol=1e-4)
+
+
+def test_the_transformer_equals_attention_head_by_head():
+    _, params, x, apply = made("transformer")
+    params = jax.tree.map(lambda leaf: np.asarray(leaf) + 0.1, params)
+    h = np.asarray(x)[..., None] * params["columns"]["w"] + params["columns"]["b"]
+    for i in range(2):
+        layer = params[f"layer{i}_attention"]
+        tokens = (normal(h, -1) * layer["gain"] + layer["shift"]) @ layer["w"]
+        heads = []
+        for head in np.split(tokens, 2, axis=-1):
+            asked, keys, values = np.split(head, 3, axis=-1)
+            weights = np.exp(asked @ keys.transpose(0, 2, 1) / 2)
+            heads.append(weights / weights.sum(axis=-1, keepdims=True) @ values)
+        h = h + np.concatenate(heads, axis=-1) @ layer["out"]
+        first, second = params[f"layer{i}_dense0"], params[f"layer{i}_dense1"]
+        inner = np.maximum((normal(h, -1) * first["gain"] + first["shift"]) @ first["w"] + first["b"], 0)
+        h = h + inner @ second["w"] + second["b"]
+    h = (normal(h, -1) * params["last"]["gain"] + params["last"]["shift"]).mean(axis=1)
+    expected = h @ params["dense"]["w"] + params["dense"]["b"]
+    np.testing.assert_allclose(apply(params, x), expected, atol=1e-4)
+
+
+def test_a_transformer_with_a_vocabulary_reads_codes_and_their_order():
+    model = build("transformer", (6,), 3, vocabulary=5, width=8, heads=2, hidden=6)
+    params = model.init(jax.random.key(0))
+    text = jnp.asarray([[0, 1, 2, 3, 4, 0], [1, 0, 2, 3, 4, 0], [0, 1, 2, 3, 99, 0]])
+    first, swapped, beyond = model.apply(params, text)
+    assert not np.allclose(first, swapped, atol=1e-4)
+    np.testing.assert_array_equal(first, beyond)
+
+
+def test_codes_without_a_vocabulary_and_numbers_that_do_not_divide_are_refused():
+    model = build("transformer", (6,), 3)
+    params = model.init(jax.random.key(0))
+    with refuses("missing", "model.vocabulary"):
+        model.apply(params, jnp.zeros((2, 6), jnp.int32))
+    for name, shape, numbers in (
+        ("transformer", (6,), {"heads": 5}),
+        ("resnet", (28, 28), {"groups": 5}),
+        ("scattering", (12, 12), {"scales": 4}),
+    ):
+        with refuses("out-of-range", f"model.{next(iter(numbers))}"):
+            build(name, shape, 3, **numbers)
+
+
+def test_scattering_is_moduli_of_wavelets_of_mean_zero_averaged():
+    """Against sums over pixels, without Fourier transforms: a part of the first and one of the second order."""
+    side, cell = 36, 4
+    image = np.random.default_rng(3).normal(size=(28, 28))
+    padded = np.pad(image, cell, mode="symmetric")
+
+    def wavelet(scale, turn):
+        u, v = np.meshgrid(*(np.arange(-54, 54),) * 2, indexing="ij")
+        angle, width = np.pi * turn / 8, 0.8 * 2**scale
+        along, across = u * np.cos(angle) + v * np.sin(angle), v * np.cos(angle) - u * np.sin(angle)
+        bell = np.exp(-(along**2 + (0.5 * across) ** 2) / (2 * width**2)) * 0.5 / (2 * np.pi * width**2)
+        wave = bell * np.exp(1j * along * 0.75 * np.pi / 2**scale)
+        return folded(wave - bell * wave.sum() / bell.sum())
+
+    def folded(values):  # a periodic image of `side` pixels; place 0 of `values` is -54
+        total = np.zeros((side, side), values.dtype)
+        for i, j in np.ndindex(3, 3):
+            total += values[i * side : (i + 1) * side, j * side : (j + 1) * side]
+        return np.roll(total, (-54 % side, -54 % side), axis=(0, 1))
+
+    def around(values, kernel):
+        places = np.arange(side)
+        apart = (places[:, None] - places) % side
+        return np.einsum("apbq,pq->ab", kernel[apart[:, :, None, None], apart[None, None]], values)
+
+    u, v = np.meshgrid(*(np.arange(-54, 54),) * 2, indexing="ij")
+    mean = folded(np.exp(-(u**2 + v**2) / (2 * 1.6**2)) / (2 * np.pi * 1.6**2))
+    first = np.abs([around(padded, wavelet(0, turn)) for turn in range(8)])
+    second = np.abs([around(first[2], wavelet(1, turn)) for turn in range(8)])
+    described = np.asarray(build("scattering", (28, 28), 10).prepare(jnp.asarray(image[None], jnp.float32)))[0]
+    blocks = described.reshape(81, 7, 7) * np.sqrt(described.size) / 4
+    # order of channels: the mean; the first scale and what follows it; the second scale
+    for expected, start in ((first, 1), (second, 1 + 8 + 2 * 8)):
+        averaged = np.array([around(part, mean)[cell:-cell:cell, cell:-cell:cell] for part in expected])
+        np.testing.assert_allclose(blocks[start : start + 8], normal(averaged, None), atol=2e-3)

@@ -55,7 +55,7 @@ def test_the_headline_is_one_of_the_metrics():
     for kind in KINDS:
         task = task_for(kind, CLASSES)
         assert task.headline in task.metrics
-    assert [task_for(kind, CLASSES).headline for kind in KINDS] == ["accuracy", "accuracy", "rmse", "c_index"]
+    assert [task_for(kind, CLASSES).headline for kind in KINDS] == ["auc", "balanced_accuracy", "rmse", "c_index"]
 
 
 def test_only_survival_has_no_loss_of_a_single_record():
@@ -177,3 +177,32 @@ def test_the_optimum_of_the_cox_loss_is_that_of_the_explicit_likelihood():
         w = newton(w)
     fit = minimize(lambda w: explicit_cox(x.astype(float) @ w, labels[:, 0], events), np.zeros(3), tol=1e-10)
     np.testing.assert_allclose(w[:, 0], fit.x, atol=2e-4)
+
+
+def test_balanced_accuracy_averages_the_classes_that_occur():
+    labels = np.array([0] * 90 + [1] * 10)
+    metric = task_for("binary").metrics["balanced_accuracy"]
+    assert metric(np.full((100, 1), -1.0), labels) == 0.5  # accuracy .9
+    assert metric(np.where(labels == 1, 1.0, -1.0)[:, None], labels) == 1.0
+    outputs = np.eye(4)[[0, 0, 2, 3]]  # class 1 is not among the labels; class 3 is predicted wrongly once
+    assert task_for("multiclass", 4).metrics["balanced_accuracy"](outputs, np.array([0, 0, 2, 2])) == 0.75
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass"])
+def test_class_weights_multiply_the_loss_of_a_record_and_no_metric(kind):
+    classes = 2 if kind == "binary" else 3
+    weights = (1.0, 5.0, 0.5)[:classes]
+    plain, weighted = task_for(kind, classes), task_for(kind, classes, weights)
+    rng = np.random.default_rng(3)
+    outputs = rng.normal(size=(40, plain.outputs)).astype(np.float32)
+    labels = rng.integers(0, classes, 40)
+    expected = np.asarray(plain.losses(outputs, labels)) * np.array(weights)[labels]
+    np.testing.assert_allclose(weighted.losses(outputs, labels), expected, rtol=1e-6)
+    assert float(weighted.loss(outputs, labels, np.ones(40))) == pytest.approx(expected.mean(), rel=1e-6)
+    assert weighted.metrics["log_loss"](outputs, labels) == plain.metrics["log_loss"](outputs, labels)
+
+
+def test_class_weights_need_one_number_per_class():
+    for kind, classes, code in (("binary", 2, "mismatch"), ("multiclass", 4, "mismatch"), ("real", 0, "not-supported")):
+        with refuses(code, "model.class_weights"):
+            task_for(kind, classes, (1.0, 2.0, 3.0))

@@ -166,7 +166,7 @@ def test_a_server_makes_no_command_a_transfer_of_files(name, does):
     assert [spec.name for spec in module.get_spec().cmd_specs] == ["submit_job", "download_job"]
 
 
-@pytest.mark.parametrize(("size", "is_sent"), [(1 << 10, True), (1 << 20, False)])
+@pytest.mark.parametrize(("size", "is_sent"), [(1 << 10, True), (11 << 18, False)])
 def test_a_job_travels_within_its_command_if_it_is_not_too_large(size, is_sent, tmp_path, monkeypatch):
     for name in ("sign_folders", "load_private_key_file"):
         monkeypatch.setattr(client, name, lambda *args: None)

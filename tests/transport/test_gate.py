@@ -283,8 +283,8 @@ def test_the_parts_of_streams_are_not_limited_in_number():
         (("north", "server", "task", "register"), 64 << 10),
         ((EVE, "server", "task", "challenge"), 64 << 10),
         ((EVE, "server", "download_service__", "download_service__download"), 64 << 10),
-        ((EVE, "server", "hci_channel", "command"), 3 << 19),
-        (("server", "north", "admin", "admin"), 3 << 19),
+        ((EVE, "server", "hci_channel", "command"), 4 << 20),
+        (("server", "north", "admin", "admin"), 4 << 20),
         (("server", "north", "cellnet.channel", "bye"), 64 << 10),
     ],
 )

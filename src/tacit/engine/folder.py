@@ -46,7 +46,7 @@ from tacit.errors import UserError
 from tacit.kernels import ServerStep
 from tacit.methods import Facts
 from tacit.methods.base import ServerRule
-from tacit.models import Params, higher_is_better
+from tacit.models import Params, higher_is_better, packed_model
 from tacit.names import load
 from tacit.notebook import box, line, table
 from tacit.planning.experiment import Experiment, read_experiment
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
 MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
-PERSONAL = "personal.safetensors"
+PERSONAL, PACKED_MODEL = "personal.safetensors", "model.tacit"
 PRIVATE = 0o600  # the mode of files that stay with the data holder
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
 DATA_KEY, SHARE = "data.key", "share"
@@ -113,10 +113,18 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         raise _damaged(path, "run") from None
 
 
+def keep_packed(folder: Path, experiment: Experiment) -> None:
+    """Write the packed model of a run, if it has one, so that the folder does not depend on another file."""
+    if experiment.model.name == packed_model.PACKED:
+        write_bytes(folder / PACKED_MODEL, packed_model.find(sha256=experiment.model.numbers["sha256"]).content)
+
+
 def plan_content(folder: Path) -> dict[str, Any]:
     """The content of ``plan.toml`` in today's terms: a value that meant something else when the run began is replaced
     by the one that means it now."""
     content = read_toml(folder / PLAN, "experiment")
+    if (folder / PACKED_MODEL).is_file():
+        packed_model.read(folder / PACKED_MODEL)
     # lines are only ever appended: the first release is of the version that began the run
     first = next((line for line in read_metrics(folder / LEDGER) if "run" in line), {"accounting": ACCOUNTING})
     if first.get("accounting", 1) >= _RECORDS_WITHOUT_PHANTOM:
@@ -207,14 +215,14 @@ def summary(
         "model": {"name": experiment.model.name, "parameters": learner.parameters},
         "task": {
             "name": task.name,
-            "headline": task.headline if task.headline in names else names[0],
+            "headline": plan.headline,
             "higher_is_better": {name: higher_is_better(name) for name in names},
         },
         "guarantees": [guarantee.as_dict() for guarantee in guarantees],
         "noise_multiplier": plan.noise_multiplier,
         "noise_deviation": plan.noise_deviation,
         "clip": getattr(plan.options, "clip", None),
-        "metrics": scores.overall,
+        "metrics": {name: scores.overall[name] for name in sorted(scores.overall, key=plan.headline.__ne__)},
         "warnings": [*plan.warnings, *warnings],
         "silos": scores.silos,
         "over_silos": scores.over_silos or {},
@@ -283,6 +291,7 @@ class Run:
 
     @property
     def report(self) -> Path:
+        """The path of the report."""
         return self.path / "report.html"
 
     def history(self) -> pd.DataFrame:
@@ -357,6 +366,26 @@ class Run:
     def to_torch(self, silo: str | None = None) -> torch.nn.Module:
         """The model as a PyTorch module, of the same input and output as :meth:`to_onnx`."""
         return portable.torch_module(self._steps(silo)[0])
+
+    def module(self, silo: str | None = None) -> Any:
+        """The trained module of the framework that the model comes from: PyTorch, Flax, Equinox or Keras.
+
+        It is in evaluation mode. A Linen module comes bound to its variables. Inputs are features as the model was
+        trained on them, not raw columns.
+        """
+        made, _, model = self._learned(silo)
+        if made.module is None:
+            problem = f"{self.experiment.model.name} is not a module of another framework"
+            raise UserError("not-supported", "model.name", problem, "use run.predict or run.to_torch")
+        return made.module(model)
+
+    def state_dict(self, silo: str | None = None) -> dict[str, Any]:
+        """The parameters by the names of their framework; of a PyTorch module as tensors, else as arrays."""
+        _, _, model = self._learned(silo)
+        module = self.module(silo)
+        if hasattr(module, "load_state_dict"):
+            return dict(module.state_dict())
+        return {name: np.asarray(leaf) for name, leaf in model.items()}
 
     @property
     def _labels(self) -> Labels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,11 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from tacit.data import Labels
-from tacit.errors import UserError, nearest
+from tacit.errors import UserError
 from tacit.kernels import Objective, split_frozen
 from tacit.models import Model, Params, Task, build, check_fit, is_built_in, parameter_count, task_for
 from tacit.planning.experiment import ModelOptions
+from tacit.planning.plan import frozen_names
 from tacit.privacy import Randomness
 from tacit.privacy.ledger import plain_file, sync_folder
 
@@ -118,11 +119,15 @@ def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class Learner:
-    """What is trained: ``objective`` over the trainable ``params``; ``frozen`` layers stay."""
+    """What is trained: ``objective`` over the trainable ``params``; ``frozen`` layers stay.
+
+    ``module`` makes a module of the framework that the model comes from; None: of none.
+    """
 
     objective: Objective
     params: Params
     frozen: Params
+    module: Callable[[Params], Any] | None = None
 
     @property
     def task(self) -> Task:
@@ -142,23 +147,18 @@ def learner(
 ) -> Learner:
     """The model of ``[model]`` for these labels and features: at random, or where the public file ``start`` stands."""
     check_fit(options.name, labels.kind)
-    task = task_for(labels.kind, len(labels.classes))
+    task = task_for(labels.kind, len(labels.classes), options.class_weights)
     model = _model(options.name, input_shape, task.outputs, options.numbers)
     # compiled as one piece, which is quicker than layer by layer; another model need not be traceable
     init = jax.jit(model.init) if is_built_in(options.name) else model.init
     params = init(jax.random.key(randomness.integer("model")))
-    for layer in options.freeze:
-        if layer not in params:
-            problem = f"'{layer}' is no layer of {options.name}"
-            raise UserError("unknown-name", "model.freeze", problem, nearest(layer, params))
+    frozen = frozen_names(options, params, model.fixed)
     if start is not None:
         params, _ = load_tree(start, params, "model.init_from")
         if not is_finite(params):
             problem = f"'{start.name}' holds numbers that are not finite"
             raise UserError("not-finite", "model.init_from", problem, "use another file")
-    if set(options.freeze) == set(params):
-        raise UserError("empty", "model.freeze", "names every layer", "leave at least one to be trained")
-    return Learner(Objective(model.apply, task, model.prepare), *split_frozen(params, options.freeze))
+    return Learner(Objective(model.apply, task, model.prepare), *split_frozen(params, frozen), model.module)
 
 
 def _model(name: str, input_shape: tuple[int, ...], outputs: int, numbers: dict[str, Any]) -> Model:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import hmac
 import json
 import os
 import secrets
@@ -21,7 +19,8 @@ import pandas as pd
 
 from tacit.data import Federation, check_silo_cap, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget, check_goes_on
-from tacit.engine.evaluate import Numbers, Scores, by_decile, problems, release_constants, release_metrics
+from tacit.engine.evaluate import Numbers, Scores, by_decile, release_constants, release_metrics
+from tacit.engine.fingerprints import data_fingerprint, fingerprint
 from tacit.engine.folder import (
     BASELINES,
     CHECKPOINT,
@@ -41,6 +40,7 @@ from tacit.engine.folder import (
     Run,
     evaluation_due,
     free_folder,
+    keep_packed,
     metrics_line,
     plan_content,
     read_encoder,
@@ -63,6 +63,7 @@ from tacit.engine.loop import (
     loop,
 )
 from tacit.engine.simulate import Simulation
+from tacit.engine.useless_models import problems
 from tacit.errors import Forbidden, UserError
 from tacit.planning.experiment import located, read_experiment
 from tacit.planning.plan import Plan
@@ -121,9 +122,9 @@ def run(
     simulation = _simulation(plan, federation, randomness)
     clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
     with clock("ledger"):
-        fingerprint = _fingerprint(federation)
+        records = fingerprint(federation)
     rounds = SimulatedRounds(plan, federation, simulation, clock)
-    training = _Training(rounds, place, progress or Silence(), fingerprint)
+    training = _Training(rounds, place, progress or Silence(), records)
     if resume is None:
         with clock("train"):
             simulation.prepare(1)
@@ -146,6 +147,7 @@ def _trained(training: _Training, resumed: bool, references: tuple[str, ...]) ->
             shutil.rmtree(place / SHARE, ignore_errors=True)  # it is made again from what the run will have released
         elif federation.encoder is not None and federation.unpaid is None:
             write_json(place / ENCODER, federation.encoder.to_dict())
+        keep_packed(place, plan.experiment)
         write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
     if not resumed and federation.unpaid is not None:
         training.keep()  # whatever is written down from here on, the run can be resumed
@@ -495,7 +497,7 @@ def _check_released_once(plan: Plan, federation: Federation) -> None:
 def _check_references(plan: Plan, wanted: bool) -> None:
     """Private metrics exclude other metrics of the same people."""
     if wanted and plan.evaluation is not None:
-        problem = "'paid' does not allow references beside the run, whose metrics have no noise"
+        problem = "'paid' does not allow references: their metrics have no noise"
         raise UserError("conflict", "evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
 
 
@@ -581,26 +583,6 @@ def _alone(place: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _fingerprint(federation: Federation) -> str:
-    """A hash of the training records, by which a resumed run knows that they are the same."""
-    digest = hashlib.blake2b(digest_size=16)
-    train = federation.train
-    for array in (train.features, train.labels, train.subject, train.silo):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-def data_fingerprint(federation: Federation, key: bytes) -> str:
-    """HMAC-SHA-256 of all records, held-out ones included: a plain hash would let readers of a public page test guesses
-    of the data, and this one tells nothing to those who lack the key."""
-    digest = hmac.new(key, digestmod=hashlib.sha256)
-    for records in (federation.train, federation.test):
-        for array in (records.features, records.labels, records.subject, records.silo):
-            digest.update(f"{array.dtype.str} {array.shape} ".encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -112,6 +112,10 @@ class Exchange:
         """What a view sees; None where the exchange knows no such view."""
         raise NotImplementedError
 
+    def settings_for(self, view: View) -> str | None:
+        """The settings with which this exchange would have such a view; None where there are none."""
+        return None
+
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         """What must be true for a guarantee to hold, as far as the exchange is concerned."""
         raise NotImplementedError

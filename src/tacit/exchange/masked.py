@@ -90,6 +90,9 @@ class Masked(Exchange):
         most = {"public": 1, "server": 1, "silo": 1, "silos": max(1, self.colluding), "server+silos": self.colluding}
         return "sum" if view.count <= most.get(view.kind, -1) else None
 
+    def settings_for(self, view: View) -> str | None:
+        return f"exchange.colluding = {view.count}" if view.kind in ("silos", "server+silos") else None
+
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         return (
             "silos know each other's signing keys, and follow the protocol; noise is discrete, drawn exactly",
@@ -176,7 +179,7 @@ class MaskedTerms(Terms):
     threshold  how many silos must stay to the end; as many together can open one that did not
 
     A server that, with c silos on its side, tells two stories about who has survived needs 2 threshold - c silos to
-    believe it; with 2 threshold > silos + c there are not so many.
+    believe it; with 2 threshold > silos + c there are not enough.
     """
 
     numbers: int

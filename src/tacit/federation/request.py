@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 import time
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,10 @@ from tacit.errors import TacitError, UserError
 from tacit.exchange import EXCHANGES
 from tacit.federation.kits import REQUESTER_ROLE, Kit
 from tacit.federation.protocol.agreement import check_method, meant, refuse_in_federation
-from tacit.federation.site.limits import MOST_TEXT, check_counts, check_job, deadline, parsed
+from tacit.federation.site.limits import MOST_MODEL, MOST_TEXT, check_counts, check_job, deadline, parsed
 from tacit.methods import METHODS
 from tacit.models import is_built_in
+from tacit.models.packed_model import PACKED, find, keep
 from tacit.names import plugin_names
 from tacit.planning.experiment import Experiment, read_experiment
 from tacit.planning.plan import Plan, plan
@@ -36,6 +38,7 @@ from tacit.transport.packed import REQUEST, files
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start
 _RUN, MOST_ATTEMPTS = re.compile("[0-9a-f]{32}"), 1000
 _FIX = "ask with `tacit submit`"
+_OWN_MODEL = "use a built-in model, pack it with `tacit model pack`, or install it in every silo"
 SILO_COUNT = "data.silos.count"
 TOPIC, PROGRESS, RESULTS = "tacit", "tacit-progress", "tacit"
 TIMEOUT, MOST_TIMEOUT = 120, 86400  # seconds for an answer of a silo: by default, and at most
@@ -51,12 +54,14 @@ class Sealed:
     run        32 hexadecimal digits that the requester drew
     attempt    1, and one more whenever the run is requested again (after a crash)
     requester  who signed it
+    model      the bytes of its packed model, if it has one
     """
 
     text: str
     run: str
     attempt: int
     requester: str
+    model: bytes = b""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.run, str) and _RUN.fullmatch(self.run)):
@@ -64,9 +69,19 @@ class Sealed:
         if type(self.attempt) is not int or not 1 <= self.attempt <= MOST_ATTEMPTS:
             raise UserError("out-of-range", "attempt", f"is not a number from 1 to {MOST_ATTEMPTS}", _FIX)
 
-    def opened(self, silos: int | None = None) -> Request:
-        """With the plan of the experiment; a UserError where it is invalid, or not for that number of silos."""
-        return Request(received(self.text, silos), self.run, self.attempt, self.requester)
+    @property
+    def model_name(self) -> str:
+        """The name of the model that the experiment asks for; it is not looked up."""
+        model = parsed(self.text).get("model")
+        return str(model.get("name", "")) if isinstance(model, dict) else ""
+
+    def opened(self, silos: int | None = None, *, is_accepted: bool = False) -> Request:
+        """With the plan of the experiment; a UserError where it is invalid, or not for that number of silos.
+
+        ``is_accepted``: this party has checked that it accepts the model, also where that is code of another package.
+        """
+        plan = received(self.text, silos, self.model, is_accepted=is_accepted)
+        return Request(plan, self.run, self.attempt, self.requester)
 
 
 @dataclass(frozen=True)
@@ -98,13 +113,25 @@ def left_behind(planned: Plan) -> list[str]:
     return [field for field, name in given.items() if name is not None]
 
 
-def received(text: str, silos: int | None = None) -> Plan:
+def packed_model(planned: Plan) -> bytes:
+    """The bytes of the packed model of a plan, which travel with it; none for another model."""
+    model = planned.experiment.model
+    if model.name != PACKED:
+        return b""
+    content = find(sha256=model.numbers["sha256"]).content
+    if len(content) > MOST_MODEL:
+        problem = f"the file has {len(content)} bytes, and at most {MOST_MODEL} travel"
+        raise UserError("too-many", "model.path", problem, "use a smaller model")
+    return content
+
+
+def received(text: str, silos: int | None = None, model: bytes = b"", *, is_accepted: bool = False) -> Plan:
     """The plan of an experiment of another party; a UserError where it is invalid, names files or modules, exceeds the
     limits of a federation, or has another number of ``silos``. Nothing is computed before its counts are checked."""
     content = parsed(text)
     try:
         with deadline():
-            return _planned(content, silos)
+            return _planned(content, silos, model, is_accepted)
     except TacitError:
         raise
     except Exception as error:  # any number that the arithmetic of a plan does not bear
@@ -112,8 +139,9 @@ def received(text: str, silos: int | None = None) -> Plan:
         raise UserError("invalid-value", "experiment", problem, "check it with `tacit plan`") from None
 
 
-def _planned(content: dict[str, Any], silos: int | None) -> Plan:
+def _planned(content: dict[str, Any], silos: int | None, model: bytes, is_accepted: bool) -> Plan:
     experiment = read_experiment(content)
+    _check_model(experiment, model, is_accepted)
     check_counts(experiment)
     counted = experiment.data.silos.count
     if silos is not None and counted != silos:
@@ -135,6 +163,17 @@ def _planned(content: dict[str, Any], silos: int | None) -> Plan:
     return plan(content, folder=NOWHERE)
 
 
+def _check_model(experiment: Experiment, content: bytes, is_accepted: bool) -> None:
+    """Refuse code that this party did not accept, and a packed model that is not the one of the experiment."""
+    name, numbers = experiment.model.name, experiment.model.numbers
+    problem = f"'{name}' is not part of Tacit, and this party does not accept it"
+    refuse_in_federation(("model.name", ":" in name and not is_accepted, problem, "use a built-in or packed model"))
+    if name == PACKED:
+        refuse_in_federation(("model.path", "path" in numbers, "names a file, which silos would not open", _FIX))
+        if keep(content).sha256 != numbers.get("sha256"):
+            raise UserError("mismatch", "model.sha256", "is not the hash of the packed model of the request", _FIX)
+
+
 def _check_portable(experiment: Experiment) -> None:
     """Refuse what would be looked up on the machine of the reader, and what silos must know in advance."""
     data, model, privacy = experiment.data, experiment.model, experiment.privacy
@@ -148,7 +187,7 @@ def _check_portable(experiment: Experiment) -> None:
         ("data.schema", data.schema_ is not None, file, "leave it out in a federation"),
         ("evaluation.data", experiment.evaluation.data != "held-out", file, "leave it out in a federation"),
         ("privacy.over_silo_cap", drops, "'drop' needs the records of all silos in one place", 'use "refuse"'),
-        ("model.name", not is_built_in(model.name), f"'{model.name}' is not part of Tacit", "use a built-in model"),
+        ("model.name", not _can_travel(model.name), f"'{model.name}' is not part of Tacit", _OWN_MODEL),
         ("method.name", own_method, f"'{method}' is not part of Tacit", "use a built-in method"),
         ("exchange.name", own_exchange, f"'{exchange}' is not part of Tacit", "use a built-in exchange"),
         ("data.subjects.assign", bool(data.subjects.assign), made, "leave it out"),
@@ -175,11 +214,20 @@ def _check_portable(experiment: Experiment) -> None:
 # -- as a job of NVFlare
 
 
-def write_job(folder: Path, text: str, run: str, attempt: int, parties: Sequence[str], timeout: int) -> None:
+def _can_travel(model: str) -> bool:
+    """A built-in model, or a factory of an installed module, which each party accepts or not."""
+    return is_built_in(model) or (":" in model and "/" not in model)
+
+
+def write_job(
+    folder: Path, text: str, run: str, attempt: int, parties: Sequence[str], timeout: int, model: str = ""
+) -> None:
     """Fill ``folder`` with the request for an attempt at a run of the experiment ``text``. It begins when all
-    ``parties`` are connected; ``timeout`` is the seconds that each of them has for an answer."""
+    ``parties`` are connected; ``timeout`` is the seconds that each of them has for an answer, ``model`` the packed
+    model in base64."""
     expires = int(time.time()) + VALID
     request = {"experiment": text, "run": run, "attempt": attempt, "patience": timeout, "expires": expires}
+    request |= {"model": model} if model else {}
     for path, content in files(f"tacit-{run[:12]}-{attempt}", parties, request).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -203,10 +251,11 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
     file = app / "config" / REQUEST
     try:
         # a character takes six bytes at most
-        if file.lstat().st_size > 8 * MOST_TEXT:
+        if file.lstat().st_size > 8 * MOST_TEXT + 2 * MOST_MODEL:
             raise ValueError
         values = json.loads(file.read_text(encoding="utf-8"))
         text, run, attempt, timeout = (values[key] for key in ("experiment", "run", "attempt", "patience"))
+        model = b64decode(values.get("model", ""), validate=True)
         if not isinstance(text, str) or type(timeout) is not int or not 1 <= timeout <= MOST_TIMEOUT:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -217,4 +266,4 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
     if not now - CLOCKS <= expires <= now + VALID + CLOCKS:
         what = "has expired" if expires < now else f"expires more than {VALID // 86400} days from now"
         raise UserError("expired", "request", f"it {what} by the clock of this machine", fix)
-    return Sealed(text, run, attempt, str(signers[0][0])), timeout
+    return Sealed(text, run, attempt, str(signers[0][0]), model), timeout

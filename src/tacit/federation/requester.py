@@ -14,6 +14,7 @@ import secrets
 import shutil
 import tempfile
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
@@ -31,7 +32,16 @@ from tacit.escape import OneLine, escaped
 from tacit.federation.carrier.handshake import connection_problem
 from tacit.federation.kits import Kit, require_nvflare
 from tacit.federation.protocol.agreement import check_federated, taking_part
-from tacit.federation.request import MOST_TIMEOUT, PROGRESS, RESULTS, TIMEOUT, received, travelling, write_job
+from tacit.federation.request import (
+    MOST_TIMEOUT,
+    PROGRESS,
+    RESULTS,
+    TIMEOUT,
+    packed_model,
+    received,
+    travelling,
+    write_job,
+)
 from tacit.federation.server_host import SHARED
 from tacit.federation.site.retention import EXPIRED, OUTCOME
 from tacit.planning.plan import Plan
@@ -62,6 +72,7 @@ class Asked:
     parties: tuple[str, ...]
     patience: int
     attempt: int = 0
+    model: str = ""  # the packed model, in base64
     job: str = ""
     server: float = 0.0  # when the server that has the job was started, by its own clock
 
@@ -97,7 +108,8 @@ def ask(kit: Kit, plan: Plan, out: Path | None, timeout: int = TIMEOUT) -> Asked
     if silos != len(kit.silos):
         problem = f"{silos} silos are planned, and the federation has {len(kit.silos)}"
         raise UserError("mismatch", "data.silos.count", problem, f"set it to {len(kit.silos)}")
-    received(text, silos)
+    model = packed_model(plan)
+    received(text, silos, model, is_accepted=True)
     if plan.exchange.third_party is not None and not kit.analyzer:
         problem, fix = "'shuffled' needs an analyzer, and the federation has none", "set analyzer in FEDERATION.toml"
         raise UserError("not-supported", "exchange.name", problem, fix)
@@ -107,7 +119,9 @@ def ask(kit: Kit, plan: Plan, out: Path | None, timeout: int = TIMEOUT) -> Asked
     if out is not None and out.exists():
         raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
     place = (out or free_folder(plan.title)).resolve()
-    return Asked(secrets.token_hex(16), text, str(place), taking_part(plan, kit.silos), timeout)
+    return Asked(
+        secrets.token_hex(16), text, str(place), taking_part(plan, kit.silos), timeout, model=b64encode(model).decode()
+    )
 
 
 def follow(
@@ -182,7 +196,7 @@ def _submitted(kit: Kit, asked: Asked) -> Asked:
     end = time.monotonic() + (_LOST + asked.patience if asked.attempt > 1 else 0)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / f"tacit-{asked.run[:12]}"
-        write_job(folder, asked.experiment, asked.run, asked.attempt, asked.parties, asked.patience)
+        write_job(folder, asked.experiment, asked.run, asked.attempt, asked.parties, asked.patience, asked.model)
         while True:
             try:
                 with _session(kit) as session:

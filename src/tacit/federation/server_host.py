@@ -37,7 +37,15 @@ from tacit.federation.site.retention import EXPIRED, OUTCOME, REQUESTED, at_work
 from tacit.privacy.ledger import plain_file
 
 HEADS = "heads.json"
-SHARED = (files.PLAN, files.LEDGER, files.METRICS, files.MODEL, files.ENCODER, files.RESULT)  # what the requester gets
+SHARED = (
+    files.PLAN,
+    files.LEDGER,
+    files.METRICS,
+    files.MODEL,
+    files.ENCODER,
+    files.RESULT,
+    files.PACKED_MODEL,
+)  # what the requester gets
 
 MOST_DATASETS = 1000  # of one silo, whose ledgers are remembered
 
@@ -147,6 +155,7 @@ class CoordinatorHost(Hooks):
 
     def _called(self) -> Ended | None:
         """Call every silo, and the analyzer; how it ended where one of them does not take part."""
+        files.keep_packed(self.folder, self._plan.experiment)
         write_bytes(self.folder / files.PLAN, self._plan.to_toml().encode())
         if self._plan.statistics is None:
             self._write_encoder(source_facts(self._plan.data).columns)

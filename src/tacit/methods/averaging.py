@@ -134,7 +134,10 @@ class FedAvg(SiloTraining):
 
 @dataclass(frozen=True)
 class FedProx(SiloTraining):
-    """FedAvg with a pull towards the global model: the local loss gains ``proximal / 2 * |theta - global|^2``."""
+    """FedAvg with a pull towards the global model: the local loss gains ``proximal / 2 * |theta - global|^2``.
+
+    proximal  strength of the pull towards the global model
+    """
 
     info = Info("fedprox", "FedAvg with a pull towards the global model (no privacy)", "Li et al. 2020; [Slides]")
 

@@ -199,14 +199,39 @@ class Carrier(Protocol):
 
 
 @dataclass(frozen=True)
+class TrainRule:
+    """Values of ``[train]`` for options that set none of the keys ``without``.
+
+    rate, number_rate  the server's rate for classes, and for numbers as labels
+    """
+
+    without: tuple[str, ...]
+    rounds: int
+    optimizer: str
+    rate: float
+    number_rate: float
+
+    def applies(self, options: Options) -> bool:
+        return not any(getattr(options, key) for key in self.without)
+
+    def values(self, options: Options, labels: str) -> dict[str, Any]:
+        if not self.applies(options):
+            return {}
+        rate = self.number_rate if labels == "real" else self.rate
+        return {"rounds": self.rounds, "server_optimizer": self.optimizer, "server_learning_rate": rate}
+
+
+@dataclass(frozen=True)
 class Options:
     """Base of the keys of every ``[method]``.
 
-    noise_key  the key that says how much noise there is; None: the method adds none
+    noise_key   the key that says how much noise there is; None: the method adds none
+    train_rule  the keys of ``[train]`` where an experiment leaves them out; None: the defaults of the section
     """
 
     info: ClassVar[Info]
     noise_key: ClassVar[str | None] = None
+    train_rule: ClassVar[TrainRule | None] = None
 
     @property
     def noise_value(self) -> float:
@@ -249,11 +274,6 @@ class Options:
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         """Keys of ``[method]`` under which a reference does comparable local work."""
         return {"batch_size": 64, "local_epochs": 1, "local_learning_rate": 0.1}
-
-    def train_defaults(self, labels: str) -> dict[str, Any]:
-        """The keys of ``[train]`` where the experiment leaves them out, for a kind of ``labels``; the others have the
-        defaults of the section."""
-        return {}
 
     def build(self, facts: Facts) -> Method:
         """The parts. Pure and cheap: the search for a noise calls it often."""

@@ -12,8 +12,9 @@ from tacit.models.model import (
     convexity,
     is_built_in,
     parameter_count,
+    shapes,
 )
-from tacit.models.tasks import Task, higher_is_better, mean_over_mask, task_for
+from tacit.models.tasks import Task, higher_is_better, mean_over_mask, metric_names, task_for
 
 __all__ = [
     "MODELS",
@@ -29,6 +30,8 @@ __all__ = [
     "higher_is_better",
     "is_built_in",
     "mean_over_mask",
+    "metric_names",
     "parameter_count",
+    "shapes",
     "task_for",
 ]

@@ -33,6 +33,8 @@ Params = dict[str, Any]
 Layer = dict[str, jax.Array]
 Initial = Callable[[jax.Array, tuple[int, int]], jax.Array]
 Factory = Callable[..., Any]
+# a number of a factory that Tacit sets unless the user does: for modules that draw their initial values themselves
+SEED = "seed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +45,18 @@ class Model:
     apply    ``(params, x [records, ...]) -> outputs [records, outputs]``
     prepare  what is computed of records once and for all, before ``apply`` sees them: ``[records, ...] -> [records,
              ...]``, record by record and fixed by formula; None: nothing
+    fixed    names of params that are never trained: buffers of a module of another framework
+    module   ``params -> module`` of the framework that the model comes from; None: of none
+    training  ``apply`` in the mode in which the factory returned the module; None where there are no modes
     """
 
     name: str
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, jax.Array], jax.Array]
     prepare: Callable[[jax.Array], jax.Array] | None = None
+    fixed: frozenset[str] = frozenset()
+    module: Callable[[Params], Any] | None = None
+    training: Callable[[Params, jax.Array], jax.Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,17 @@ class ModelKind:
 
 def parameter_count(model: Model | Params) -> int:
     """How many numbers the model learns; of a :class:`Model` without computing its initial values."""
-    params = jax.eval_shape(model.init, jax.random.key(0)) if isinstance(model, Model) else model
+    params = shapes(model) if isinstance(model, Model) else model
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+def shapes(model: Model) -> Params:
+    """The shapes of a model's parameters: traced, or, where ``init`` cannot be traced, from initial values."""
+    try:
+        return jax.eval_shape(model.init, jax.random.key(0))
+    except jax.errors.JAXTypeError:  # needs a concrete key
+        found = model.init(jax.random.key(0))
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), found)
 
 
 # --- layers ---
@@ -152,14 +169,19 @@ class Convexity(NamedTuple):
 
 
 # By model and kind of label. Sigmoid cross-entropy: |p - y| <= 1, p (1 - p) <= 1/4. Softmax cross-entropy: the norm of
-# p - e_y is at most sqrt(2), and diag(p) - p p^T is at most 1/2. Squared error has no bound on its slope. ``edges`` is
-# logistic regression on features that it prepares itself.
+# p - e_y is at most sqrt(2), and diag(p) - p p^T is at most 1/2. Squared error has no bound on its slope. ``edges`` and
+# ``scattering`` are logistic regression on features that they prepare themselves.
 _LOGISTIC = {"binary": Convexity(1.0, 0.25), "multiclass": Convexity(math.sqrt(2), 0.5)}
 
 
-def convexity(model: str, kind: str) -> Convexity | None:
-    """The bounds for a model by name and a kind of label; None where there are none, or none that is known."""
-    return _LOGISTIC.get(kind) if model in ("logistic", "edges") else None
+def convexity(model: str, kind: str, class_weights: Sequence[float] | None = None) -> Convexity | None:
+    """The bounds for a model by name, a kind of label, and what losses are multiplied with; None where there are none,
+    or none that is known."""
+    found = _LOGISTIC.get(kind) if model in ("logistic", "edges", "scattering") else None
+    if found is None or class_weights is None:
+        return found
+    largest = max(class_weights)
+    return Convexity(largest * found.slope, largest * found.curvature)
 
 
 def affine(name: str, features: int, outputs: int, prepare: Callable[[jax.Array], jax.Array] | None = None) -> Model:
@@ -246,8 +268,13 @@ MODELS: BuiltIn[ModelKind] = BuiltIn(
         "mlp": "tacit.models.model:MLP",
         "cnn": "tacit.models.images:CNN",
         "edges": "tacit.models.images:EDGES",
-        "lstm": "tacit.models.lstm:LSTM",
+        "resnet": "tacit.models.resnet:RESNET",
+        "scattering": "tacit.models.scattering:SCATTERING",
+        "lstm": "tacit.models.recurrent:LSTM",
+        "gru": "tacit.models.recurrent:GRU",
+        "transformer": "tacit.models.transformer:TRANSFORMER",
         "cox": "tacit.models.model:COX",
+        "packed": "tacit.models.packed_model:KIND",
     }
 )
 
@@ -290,7 +317,7 @@ def check_options(name: str, **numbers: Any) -> None:
             hint = nearest(key, known) if known else "remove it: this model has no numbers to set"
             raise UserError("unknown-key", f"model.{key}", f"'{name}' has no such number", hint)
     for key, default in known.items():
-        if default is inspect.Parameter.empty and key not in numbers:
+        if default is inspect.Parameter.empty and key not in numbers and key != SEED:
             problem = f"missing, and '{name}' has no default for it"
             raise UserError("missing", f"model.{key}", problem, f"add {key} to [model]")
 
@@ -324,18 +351,40 @@ def _kind(name: str) -> ModelKind:
 def _checked(
     name: str, factory: Factory, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]
 ) -> Model:
+    from tacit.models.adapters import adapted, adapter_of  # adapters import this module
+
+    def make(seed: int) -> Any:
+        drawn = {SEED: seed} if _takes_seed(factory) else {}
+        return factory(input_shape, outputs, **drawn | dict(numbers))
+
     try:
-        made = factory(input_shape, outputs, **numbers)
+        made = make(0)
     except UserError:
         raise
     except Exception as error:
         raise _own(name, f"raised {_say(error)}", "correct the factory or the numbers it is given") from error
     if isinstance(made, tuple) and len(made) == 2 and all(map(callable, made)):
         made = Model(name, *made)
+    if adapter_of(made) is not None:
+        try:
+            made = adapted(name, made, make, input_shape, outputs)
+        except UserError:
+            raise
+        except Exception as error:
+            problem = f"the {type(made).__name__}, on records of shape {list(input_shape)}, raised {_say(error)}"
+            raise _own(name, problem, f"its forward pass gives [records, {outputs}]") from error
     if not isinstance(made, Model):
-        raise _own(name, f"returned {type(made).__name__}", "return a tacit.models.Model or a pair (init, apply)")
+        raise _own(name, f"returned {type(made).__name__}", "return a module, a Model or a pair (init, apply)")
     _check_shapes(made, name, input_shape, outputs)
+    _check_apart(made, name, input_shape)
     return made
+
+
+def _takes_seed(factory: Factory) -> bool:
+    try:
+        return SEED in inspect.signature(factory).parameters
+    except ValueError:  # some builtins have no signature
+        return False
 
 
 def _load(name: str) -> Factory:
@@ -361,13 +410,14 @@ def _load(name: str) -> Factory:
 def _check_shapes(model: Model, name: str, input_shape: tuple[int, ...], outputs: int) -> None:
     """Trace a user's model once, without computing: its parameters and its outputs have to have the right form."""
     try:
-        params = jax.eval_shape(model.init, jax.random.key(0))
+        params = shapes(model)
     except Exception as error:
         raise _own(name, f"init raised {_say(error)}", "init takes a key and gives parameters") from error
     leaves = jax.tree.leaves(params)
     if not isinstance(params, dict) or not leaves:
         raise _own(name, "init gave no dictionary of layers", "give layers by name, each a dictionary of arrays")
-    wrong = [str(leaf.dtype) for leaf in leaves if leaf.dtype != jnp.float32]
+    trained = jax.tree.leaves({name: layer for name, layer in params.items() if name not in model.fixed})
+    wrong = [str(leaf.dtype) for leaf in trained if leaf.dtype != jnp.float32]
     if wrong:
         raise _own(name, f"init gave {wrong[0]} parameters", "use float32 throughout")
     try:
@@ -379,9 +429,35 @@ def _check_shapes(model: Model, name: str, input_shape: tuple[int, ...], outputs
         raise _own(name, f"apply gave shape {list(shape)} for 2 records", f"give [records, {outputs}]")
 
 
+def _check_apart(model: Model, name: str, input_shape: tuple[int, ...]) -> None:
+    """Refuse a model whose outputs for a record depend on the other records of a batch: a clip of what one record or
+    subject contributes would bound nothing. Compared on random records, in evaluation mode and as returned."""
+    prepare = model.prepare or (lambda x: x)
+    params = model.init(jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (4, *input_shape), jnp.float32)
+    try:
+        jax.eval_shape(lambda p: model.apply(p, prepare(x)), params)
+    except Exception:  # texts are integer codes: of any vocabulary, 0 and 1 are two
+        x = (x > 0).astype(jnp.int32)
+    for apply in (model.apply, model.training):
+        if apply is None:
+            continue
+        try:
+            together = apply(params, prepare(x))
+            apart = jnp.concatenate([apply(params, prepare(x[i : i + 1])) for i in range(len(x))])
+            equal = bool(jnp.allclose(together, apart, rtol=1e-4, atol=1e-4))
+        except Exception:  # batch normalisation of a single record
+            equal = False
+        if not equal:
+            problem = "the outputs for a record depend on the other records of a batch, as BatchNorm's do in training"
+            fix = "use GroupNorm or LayerNorm, or return BatchNorm in evaluation mode, with fixed statistics"
+            raise _own(name, problem, fix)
+
+
 def _output_shape(model: Model, params: Any, input_shape: tuple[int, ...]) -> tuple[int, ...]:
     def of(dtype: Any) -> tuple[int, ...]:
-        shape = jax.eval_shape(lambda p: model.apply(p, jnp.zeros((2, *input_shape), dtype)), params).shape
+        prepare = model.prepare or (lambda x: x)
+        shape = jax.eval_shape(lambda p: model.apply(p, prepare(jnp.zeros((2, *input_shape), dtype))), params).shape
         return tuple(shape)
 
     try:

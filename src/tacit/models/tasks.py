@@ -43,7 +43,8 @@ class Task:
     loss       ``(outputs [b, k], labels [b, ...], mask [b]) -> scalar``: mean loss of the rows whose mask is 1; 0 for
                an empty mask; never NaN. Cox: mean over the batch's events, see :func:`cox_loss`
     metrics    by name
-    headline   the metric that people read first
+    headline   the metric that people read first, unless an experiment names another. AUC and balanced accuracy mean the
+               same whatever the shares of classes are, so that the choice need not look at them
     """
 
     name: str
@@ -61,13 +62,18 @@ def check_kind(kind: str) -> None:
 
 
 @lru_cache(maxsize=64)  # the same task is the same object, so that functions compiled for it are found again
-def task_for(kind: str, classes: int = 0) -> Task:
-    """The task for a kind of label; ``classes`` counts for ``multiclass`` only."""
+def task_for(kind: str, classes: int = 0, class_weights: tuple[float, ...] | None = None) -> Task:
+    """The task for a kind of label; ``classes`` counts for ``multiclass`` only. ``class_weights``: what the loss of a
+    record is multiplied with, by its class; metrics know no weights."""
     check_kind(kind)
     if kind == "multiclass" and classes < 2:
         problem = f"a multiclass task with {classes} classes"
         raise UserError("out-of-range", "data.classes", problem, "declare two or more")
     losses, metrics = KINDS[kind]
+    if class_weights is not None:
+        _check_class_weights(kind, classes, class_weights)
+        assert losses is not None
+        losses = _weighted(losses, class_weights)
     return Task(
         name=kind,
         outputs=classes if kind == "multiclass" else 1,
@@ -76,6 +82,35 @@ def task_for(kind: str, classes: int = 0) -> Task:
         metrics=MappingProxyType({metric.__name__: where_defined(metric) for metric in metrics}),
         headline=metrics[0].__name__,
     )
+
+
+def _check_class_weights(kind: str, classes: int, weights: tuple[float, ...]) -> None:
+    expected = {"binary": 2, "multiclass": classes}.get(kind)
+    if expected is None:
+        problem = f"{kind} labels have no classes"
+        raise UserError("not-supported", "model.class_weights", problem, "leave it out")
+    if len(weights) != expected:
+        problem = f"has {len(weights)} numbers for {expected} classes"
+        raise UserError(
+            "mismatch", "model.class_weights", problem, "give one number per class, in the order of classes"
+        )
+
+
+def _weighted(losses: Losses, weights: tuple[float, ...]) -> Losses:
+    """``losses`` times the weight of each record's class."""
+
+    def weighted(outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        found = losses(outputs, labels)
+        own = labels[:, None].astype(jnp.int32) == jnp.arange(len(weights))
+        return found * jnp.sum(jnp.where(own, jnp.asarray(weights, found.dtype), 0.0), axis=1)
+
+    return weighted
+
+
+def metric_names(kind: str) -> tuple[str, ...]:
+    """The metrics of a kind of label; the first is the headline unless an experiment names another."""
+    check_kind(kind)
+    return tuple(metric.__name__ for metric in KINDS[kind][1])
 
 
 def higher_is_better(metric: str) -> bool:
@@ -172,6 +207,15 @@ def where_defined(metric: Metric) -> Metric:
 def accuracy(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Share of records whose predicted class is their label; one output means a logit, cut at 0."""
     return float(np.mean(_classes(outputs) == labels))
+
+
+def balanced_accuracy(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Share of right answers in each class that occurs as a label, averaged over these classes: a model that always
+    predicts the same one has 1 / classes, however rare the others are."""
+    labels = labels.astype(np.int64)
+    right, records = (np.bincount(found) for found in (labels[_classes(outputs) == labels], labels))
+    present = records > 0
+    return float(np.mean(np.pad(right, (0, len(records) - len(right)))[present] / records[present]))
 
 
 def auc(outputs: np.ndarray, labels: np.ndarray) -> float:
@@ -298,8 +342,8 @@ def _classes(outputs: np.ndarray) -> np.ndarray:
 # kind of label -> losses of single records (None: there are none), metrics (the headline first)
 KINDS: Mapping[str, tuple[Losses | None, tuple[Metric, ...]]] = MappingProxyType(
     {
-        "binary": (sigmoid_cross_entropy, (accuracy, auc, average_precision, f1, log_loss)),
-        "multiclass": (softmax_cross_entropy, (accuracy, f1, log_loss)),
+        "binary": (sigmoid_cross_entropy, (auc, accuracy, balanced_accuracy, average_precision, f1, log_loss)),
+        "multiclass": (softmax_cross_entropy, (balanced_accuracy, accuracy, f1, log_loss)),
         "real": (squared_error, (rmse, r2)),
         "survival": (None, (c_index,)),
     }

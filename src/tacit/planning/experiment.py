@@ -39,15 +39,31 @@ class Named(Section):
 
 
 class ModelOptions(Named):
-    """``[model]``: a name, its numbers, and optionally a public starting point and layers that stay fixed."""
+    """``[model]``: a name, its numbers, and optionally a public starting point and layers that stay fixed.
+
+    name           a built-in model, packed, or package.module:factory for a model of your own
+    init_from      safetensors file with public starting values of the same shape
+    train          names of the layers or parameters that are trained, with * for any characters; all if left out
+    freeze         names of layers or parameters that are not trained, with * for any characters
+    class_weights  factor on the loss of a record, one for each class; declared, not counted from private records
+    """
 
     name: str = "logistic"
     init_from: str | None = None
+    train: tuple[str, ...] = ()
     freeze: tuple[str, ...] = ()
+    class_weights: tuple[Positive, ...] | None = None
 
 
 class TrainOptions(Section):
-    """``[train]``: the rounds and the server's step."""
+    """``[train]``: the rounds and the server's step.
+
+    rounds                number of exchanges between silos and server
+    server_learning_rate  learning rate of the server's step; 1 with sgd is plain averaging
+    server_optimizer      how the server applies the averaged update
+    evaluate_every        rounds between two evaluations; by default a hundredth of the rounds
+    checkpoint_every      rounds between two checkpoints
+    """
 
     rounds: Count = 100
     server_learning_rate: Positive = 1.0
@@ -57,7 +73,26 @@ class TrainOptions(Section):
 
 
 class PrivacyOptions(Section):
-    """``[privacy]``: who is protected from whom, the caps that make it possible, and the budget."""
+    """``[privacy]``: who is protected from whom, the caps that make it possible, and the budget.
+
+    delta                             delta of every printed guarantee; choose a value well below 1 / subjects
+    confirm_delta                     accept a delta above 1 / sqrt(subjects), which is refused otherwise
+    unit                              who is protected; by default the first unit of the method
+    relation                          how neighbouring tables differ: the records of a unit are set to zero (zero-
+                                      out) or replaced by others (replace); by default that of the method
+    against                           views against which target_epsilon and budget hold, such as public, server or
+                                      silo; by default all views of the exchange that the method does not trust
+    target                            which epsilon target_epsilon means: the proved one, or the one that the paper
+                                      of the method states
+    max_records_per_subject_and_silo  cap on the records of a subject in a silo; further records are not used
+    max_silos_per_subject             cap on the silos in which a subject has records
+    over_silo_cap                     what happens to a subject in more silos than the cap: drop records of further
+                                      silos, or refuse the data
+    budget                            largest epsilon over all views of against; a run stops before it exceeds it
+    budget_file                       file that shares the budget among all runs on the same data
+    statistics_noise_multiplier       standardize = "private": noise of the released constants, divided by their
+                                      sensitivity; by default it follows from the declared counts
+    """
 
     delta: Share = 1e-5
     confirm_delta: bool = False
@@ -74,7 +109,10 @@ class PrivacyOptions(Section):
 
 
 class ExchangeOptions(Named):
-    """``[exchange]``: how updates travel."""
+    """``[exchange]``: how updates travel.
+
+    name  how updates travel; see the keys of exchanges
+    """
 
     name: str = "plain"
 
@@ -82,21 +120,28 @@ class ExchangeOptions(Named):
 class EvaluationOptions(Section):
     """``[evaluation]``: on what the metrics are computed, and what that says about the guarantee.
 
-    With ``data = "none"`` all records are for training, and there are no metrics.
-
-    The other keys go with ``status = "private"``: which metrics of the final model are released with noise, the largest
-    loss of a record that counts, and the noise on their sums over the sensitivity for one subject.
+    data              records for metrics: held-out, none (all records are for training), or the path of a table
+                      with the same columns
+    status            whether metrics are public, outside the guarantee, or released with noise (private)
+    noise_multiplier  status = "private": noise on the sums of metrics, divided by the sensitivity for one subject
+    metrics           status = "private": metrics of the final model that are released
+    headline          metric that is shown first and judged by; its default depends on the kind of label
+    loss_bound        status = "private": largest loss of a record that counts; required for rmse
     """
 
     data: str = "held-out"
     status: Annotated[Literal["public", "outside-guarantee", "private", "paid"], Respelled] = "outside-guarantee"
     noise_multiplier: Positive | None = None
     metrics: tuple[str, ...] | None = Field(default=None, min_length=1)
+    headline: str | None = None
     loss_bound: Positive | None = None
 
 
 class EngineOptions(Section):
-    """``[engine]``: where it runs."""
+    """``[engine]``: where it runs.
+
+    name  the simulator, in this process
+    """
 
     name: Literal["simulate"] = "simulate"
 
@@ -116,8 +161,16 @@ class GovernanceOptions(Section):
     """``[governance]``: who processes the data, why, and on what basis. The privacy sheet prints it; no epsilon depends
     on it. It is part of the plan that silos compare, so that a run for another purpose is another plan.
 
-    ``tuning`` says how settings were chosen: ``none``, before any result on these records was known; ``private``, by
-    results with noise that the ledger or budget file counts; ``not-accounted``, by other results on these records.
+    controllers      who decides about the processing, one line each
+    purpose          what the model is for
+    legal_basis      on what basis the data are processed
+    data_categories  kinds of personal data, one line each
+    recipients       who receives the model or the report, one line each
+    retention        how long run folder and data are kept
+    contact          whom subjects can contact
+    tuning           how settings were chosen: before any result on these records was known (none), by results with
+                     noise that the ledger or budget file counts (private), or by other results on these records
+                     (not-accounted)
     """
 
     controllers: Lines | None = None
@@ -131,7 +184,11 @@ class GovernanceOptions(Section):
 
 
 class Experiment(Section):
-    """A whole experiment file."""
+    """A whole experiment file.
+
+    title  title of the experiment; names the run folder and the report
+    seed   makes a run reproducible, for studies; without it, randomness comes from the operating system
+    """
 
     title: str = "Untitled experiment"
     seed: Whole | None = None
@@ -210,6 +267,9 @@ def located(experiment: Experiment, folder: Path) -> Experiment:
     """The same experiment with absolute paths in place of those that start at ``folder``."""
     sections = {name: getattr(experiment, name) for name in _PATHS}
     moved = {name: _located(section, name, folder) for name, section in sections.items()}
+    if experiment.model.name == "packed" and isinstance(path := experiment.model.numbers.get("path"), str):
+        path = os.path.abspath(path_from(folder, path))
+        moved["model"] = moved["model"].model_copy(update={"path": path})
     if ":" in experiment.model.name:
         moved["model"] = moved["model"].model_copy(update={"name": _located_model(experiment.model.name, folder)})
     changes = {name: section for name, section in moved.items() if section is not sections[name]}

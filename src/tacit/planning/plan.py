@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,18 @@ from tacit.exchange import Exchange, ReportFacts, SumFacts
 from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Facts, Info, Method, Options, find_method
 from tacit.methods.base import FACT_KEYS
-from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
+from tacit.models import (
+    Model,
+    Params,
+    build,
+    check_fit,
+    check_options,
+    convexity,
+    metric_names,
+    parameter_count,
+    shapes,
+    task_for,
+)
 from tacit.notebook import box, line
 from tacit.planning.claims import ASSIGNED, Once, Promise, exchanges_for, suits
 from tacit.planning.experiment import (
@@ -34,6 +46,7 @@ from tacit.planning.experiment import (
     read_experiment,
     respelled,
 )
+from tacit.planning.left_out import check_delta, check_headline, delta_warning, settled, weights_warning
 from tacit.privacy import Event, Guarantee, Unit, View
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.terms import FEWEST_STATISTICS_NOISE, LOG_LOSS_BOUND, STATISTICS_NOISE, guarantees_html, noise_text
@@ -72,10 +85,12 @@ class Plan:
 
     @property
     def exchange(self) -> Exchange:
+        """The exchange with its keys."""
         return self.promise.exchange
 
     @property
     def title(self) -> str:
+        """The title of the experiment."""
         return self.experiment.title
 
     @property
@@ -87,6 +102,7 @@ class Plan:
 
     @property
     def rounds(self) -> int:
+        """The number of rounds."""
         return self.promise.facts.rounds
 
     @property
@@ -130,12 +146,24 @@ class Plan:
         return _paid_metrics(self.experiment.evaluation, source_facts(self.data).labels.kind)
 
     @property
+    def headline(self) -> str:
+        """The metric that is shown first: the one that is named, or the first of those that are computed."""
+        return self.experiment.evaluation.headline or self.metric_names[0]
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The metrics of a run: all of the kind of label, or those that are released with noise."""
+        kind = source_facts(self.data).labels.kind
+        return metric_names(kind) if self.evaluation is None else tuple(self.paid_metrics)
+
+    @property
     def data(self) -> DataOptions:
         """The data section with its paths made absolute."""
         return located_data(self.experiment.data, self.folder)
 
     @property
     def server_step(self) -> ServerStep:
+        """The server's optimiser and its learning rate."""
         train = self.experiment.train
         return ServerStep(train.server_optimizer, train.server_learning_rate)
 
@@ -147,20 +175,16 @@ class Plan:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know about the guarantees before anything runs."""
-        people, delta = self.promise.facts.subjects, self.promise.delta
-        if not self.method.private or people is None or delta * people <= 1:
-            return ()
-        return (
-            f"privacy.delta = {delta:g} is above 1 / {people:,} people: a method that publishes one person's records"
-            f" at random could have this guarantee. Use {0.1 / people:.0e} or less.",
-        )
+        found = [delta_warning(self.promise.delta, self.promise.facts.subjects)] if self.method.private else []
+        found.append(weights_warning(self.experiment.model, self.options))
+        return tuple(warning for warning in found if warning is not None)
 
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What this plan promises, one guarantee per view."""
         return self.promise.guarantees()
 
     def events(self) -> dict[str, Event]:
-        """What the whole run releases, metrics that are paid for included, by place of a ledger: for every unit and
+        """What the whole run releases, metrics with noise included, by place of a ledger: for every unit and
         relation, and every view that :meth:`Promise.everywhere` covers."""
         promise = self.promise
         rounds = promise.participations(promise.facts.rounds)
@@ -228,12 +252,13 @@ def plan(
 
 def _join(experiment: Experiment, folder: Path) -> Plan:
     """Check what belongs together and build the plan."""
+    experiment = _with_packed(experiment, folder)
     options = experiment.made_method()
     exchange = _exchange(experiment, options.info)
     options.check(exchange)
     _check_step(experiment.train, options.info)
     known = source_facts(located_data(experiment.data, folder))
-    experiment = _settled(experiment, options, exchange, known)
+    experiment = settled(experiment, options, exchange, known)
     _check_model(experiment, known)
     _check_task(options, known)
     if options.info.personal and options.info.private and experiment.evaluation.status == "paid":
@@ -243,26 +268,22 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     result = Plan(experiment, promised, folder)
     exchange.check(sum_facts(promised.method, promised.facts))
     promised.method.claim.check_size(None)
-    _check_delta(result)
+    check_headline(experiment.evaluation.headline, result.metric_names)
+    if result.method.private:
+        check_delta(experiment.privacy, promised.facts.subjects)
     _check_budget(result)
     return result
 
 
-def _settled(experiment: Experiment, options: Options, exchange: Exchange, known: SourceFacts) -> Experiment:
-    """With what is left out of ``[train]`` and ``[privacy]`` and follows from the method, the exchange and public
-    facts. It becomes a part of the experiment, so that a run folder says what was used."""
-    train, privacy = experiment.train, experiment.privacy
-    left_out = {
-        key: value
-        for key, value in options.train_defaults(known.labels.kind).items()
-        if key not in train.model_fields_set
-    }
-    cap, field = exchange.record_cap(known.silo_count or 0), "max_records_per_subject_and_silo"
-    capped = {field: cap} if cap is not None and privacy.max_records_per_subject_and_silo is None else {}
-    if not left_out and not capped:
+def _with_packed(experiment: Experiment, folder: Path) -> Experiment:
+    """With the hash of the packed model that ``model.path`` names: it is a part of what the parties compare."""
+    if experiment.model.name != "packed":
         return experiment
-    sections = {"train": train.model_copy(update=left_out), "privacy": privacy.model_copy(update=capped)}
-    return experiment.model_copy(update=sections)
+    from tacit.models.packed_model import find
+
+    numbers = located(experiment, folder).model.numbers
+    found = find(numbers.get("path"), numbers.get("sha256"))
+    return experiment.model_copy(update={"model": experiment.model.model_copy(update={"sha256": found.sha256})})
 
 
 def _promise(experiment: Experiment, options: Options, exchange: Exchange, known: SourceFacts) -> Promise:
@@ -328,7 +349,7 @@ def _facts(experiment: Experiment, options: Options, unit: Unit, known: SourceFa
         max_silos=privacy.max_silos_per_subject,
         delta=privacy.delta,
         parameters=_parameters(experiment.model, known),
-        convex=convexity(experiment.model.name, known.labels.kind),
+        convex=convexity(experiment.model.name, known.labels.kind, experiment.model.class_weights),
         records_kept=privacy.max_records_per_subject_and_silo,
     )
     for fact in options.needs(unit):
@@ -512,24 +533,48 @@ def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
     model = experiment.model
     check_fit(model.name, facts.labels.kind, is_table=facts.columns is not None)
     check_options(model.name, **model.numbers)
+    if facts.feature_shape is not None or model.class_weights is not None:
+        task = task_for(facts.labels.kind, len(facts.labels.classes), model.class_weights)
     if facts.feature_shape is not None:
-        outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
-        build(model.name, facts.feature_shape, outputs, **model.numbers)
+        build(model.name, facts.feature_shape, task.outputs, **model.numbers)
 
 
 def _parameters(options: ModelOptions, facts: SourceFacts) -> int | None:
     """How many numbers are learned, where the shape of a record is publicly known; frozen layers are not counted."""
-    import jax
-
     if facts.feature_shape is None:
         return None
     outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
     model = build(options.name, facts.feature_shape, outputs, **options.numbers)
-    try:
-        shapes = jax.eval_shape(model.init, jax.random.key(0))
-    except Exception:  # a model of the user's own need not be traceable: then its size is not known yet
-        return None
-    return parameter_count({name: layer for name, layer in shapes.items() if name not in options.freeze})
+    params = shapes(model)
+    frozen = frozen_names(options, params, model.fixed)
+    return parameter_count({name: layer for name, layer in params.items() if name not in frozen})
+
+
+def frozen_names(options: ModelOptions, params: Params, fixed: frozenset[str]) -> tuple[str, ...]:
+    """Which of the layers or parameters at the top of ``params`` are not trained; ``fixed`` ones never are."""
+    free = [name for name in params if name not in fixed]
+    for key, patterns in (("train", options.train), ("freeze", options.freeze)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in free):
+                problem = f"'{pattern}' is no layer or parameter of {options.name}"
+                raise UserError("unknown-name", f"model.{key}", problem, nearest(pattern, free))
+    trained = [name for name in free if not options.train or any(fnmatchcase(name, one) for one in options.train)]
+    trained = [name for name in trained if not any(fnmatchcase(name, one) for one in options.freeze)]
+    if not trained:
+        key = "freeze" if options.freeze else "train"
+        raise UserError("empty", f"model.{key}", "no layer is trained", "leave at least one to be trained")
+    return tuple(name for name in params if name not in trained)
+
+
+def model_and_form(plan: Plan) -> tuple[Model, tuple[int, ...], int]:
+    """The model of a plan, the shape of one record, and the number of outputs; a UserError where they are not known
+    before a record is read."""
+    facts, options = source_facts(plan.data), plan.experiment.model
+    if facts.feature_shape is None:
+        problem = "the shape of a record is not known before the table is read"
+        raise UserError("missing", "data.numeric", problem, "declare the feature columns")
+    outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
+    return build(options.name, facts.feature_shape, outputs, **options.numbers), facts.feature_shape, outputs
 
 
 def _check_task(options: Options, facts: SourceFacts) -> None:
@@ -558,18 +603,10 @@ def _views(against: tuple[str, ...] | None, exchange: Exchange, silos: int) -> t
     for view in views:
         if exchange.reveals_to(view) is None:
             problem = f"the {exchange.name} exchange has no view '{view}'"
-            raise UserError("unknown-name", "privacy.against", problem, f"use {', '.join(known)}")
+            settings = exchange.settings_for(view)
+            fix = f"use {', '.join(known)}" + (f", or set {settings}" if settings else "")
+            raise UserError("unknown-name", "privacy.against", problem, fix)
     return views
-
-
-def _check_delta(plan: Plan) -> None:
-    """Refuse a delta that leaves little of a guarantee, unless it is confirmed."""
-    privacy, people = plan.experiment.privacy, plan.promise.facts.subjects
-    if not plan.method.private or people is None or privacy.confirm_delta or privacy.delta <= people**-0.5:
-        return
-    problem = f"{privacy.delta:g} is above 1 / sqrt({people:,} people): such a guarantee says next to nothing"
-    fix = f"use {0.1 / people:.0e} or less, or set privacy.confirm_delta = true"
-    raise UserError("out-of-range", "privacy.delta", problem, fix)
 
 
 def _check_budget(plan: Plan) -> None:

@@ -106,7 +106,7 @@ COMMANDS: Final = frozenset(
 
 
 _SHORT: Final = 64 << 10
-_WITH_JOB: Final = 3 << 19  # a job of 1 MB, in base64 or in bytes, and what is around it
+_WITH_JOB: Final = 4 << 20  # a job of 2.75 MiB, in base64 or in bytes, and what is around it
 
 
 def most_bytes(channel: object, topic: object, *, is_request: bool) -> int | None:

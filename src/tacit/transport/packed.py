@@ -26,7 +26,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 from tacit.escape import escaped
 from tacit.transport.channels import ANALYZER, SERVER
 
-MOST_BYTES: Final = 1 << 20  # of a job, packed or not
+MOST_BYTES: Final = 11 << 18  # of a job, packed or not; in base64 it is one message (``streams.MOST_BYTES``)
 PACKED: Final = "tacit-job"  # the property of the command `submit_job` that is the job, packed, in base64
 REQUEST, BARRIER = "request.json", "tacit-barrier"
 CLASSES: Final = ("tacit.federation.carrier.flare.Coordinator", "tacit.federation.carrier.flare.SiloExecutor")
@@ -65,7 +65,7 @@ CONFIGS: Final = {
 
 _MOST: Final = {  # bytes
     **{name: len(content) for name, content in CONFIGS.items()},
-    REQUEST: 1 << 19,
+    REQUEST: 5 << 19,  # with a packed model in base64
     _META: 1 << 17,
     **dict.fromkeys(_SIGNATURES, 1 << 14),
 }

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 console = Console(markup=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False)
 # letters of the line of a progress bar that are not the bar, its name and the round: two metrics and the times
-REST = len("accuracy 0.712  auc 0.723") + len("0:00:00 left 0:00:00") + 4
+REST = len("balanced_accuracy 0.712  accuracy 0.723") + len("0:00:00 left 0:00:00") + 4
 # what `tacit run --json` prints of a result
 PRINTED = (
     *("title", "run", "status", "rounds", "guarantees", "noise_multiplier", "metrics", "warnings", "shared"),
-    "baselines",
+    *("task", "baselines"),
 )
 # the colour of a verdict
 LIGHTS = {"good": "green", "uncertain": "yellow", "hopeless": "red"}

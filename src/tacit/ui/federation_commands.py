@@ -170,7 +170,7 @@ def submit(
     changes: Changes = [],  # noqa: B006
     out: Out = None,
     timeout: Annotated[int, typer.Option("--timeout", help="Seconds that a silo has for an answer.")] = 120,
-    patience: Annotated[int | None, typer.Option("--patience", hidden=True)] = None,
+    patience: Annotated[int | None, typer.Option("--patience", hidden=True, help="Deprecated: use --timeout.")] = None,
     attach: Annotated[
         str, typer.Option("--attach", metavar="RUN", help="Follow this run, which this kit has submitted.")
     ] = "",

@@ -78,8 +78,12 @@ class Shuffled(Exchange):
             return (FLOATING_POINT,)
         honest = "the shuffler follows the protocol and does not collude with the analyzer"
         if view.kind == "shuffler":  # which knows its own fillings: those hide no report from it
-            return (honest, "everybody else's messages reach the shuffler", FLOATING_POINT)
-        return (honest, "everybody else's messages reach the shuffler, or fillings take their places", FLOATING_POINT)
+            return (honest, "the messages of all other people reach the shuffler", FLOATING_POINT)
+        return (
+            honest,
+            "the messages of all other people reach the shuffler, or fillings take their places",
+            FLOATING_POINT,
+        )
 
     def check(self, facts: SumFacts) -> None:
         """Refuse (UserError) lists of random length in one message."""

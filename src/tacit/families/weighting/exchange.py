@@ -160,6 +160,12 @@ class Weighted(Exchange):
         together = view.kind == "server+silos" and self.key == "joint" and view.count <= self.colluding
         return "sum" if known or together else None
 
+    def settings_for(self, view: View) -> str | None:
+        if self.protocol == "paillier" or view.kind not in ("silos", "server+silos"):
+            return None
+        joint = 'exchange.key = "joint" and ' if view.kind == "server+silos" and self.key == "server" else ""
+        return f"{joint}exchange.colluding = {view.count}"
+
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         alone = "the server colludes with no silo: together they would learn each subject's number of records"
         few = f"the server colludes with at most {self.colluding} silos"

@@ -200,7 +200,7 @@ class _Products:
 
 
 def signed_digits(numbers: npt.NDArray[np.int64], window: int, bits: int) -> npt.NDArray[np.int16]:
-    """[digits, …] of ``numbers`` with magnitudes of so many ``bits``: sum over i of digits[i] 2^(window i) is the
+    """[digits, …] of ``numbers`` with magnitudes of ``bits`` bits: sum over i of digits[i] 2^(window i) is the
     number, each is at most 2^(w-1). There is one more digit than the bits need, for the last carry."""
     # the magnitude of -2^63 overflows to itself, which is right as an unsigned number
     rest = np.abs(numbers).view(np.uint64)

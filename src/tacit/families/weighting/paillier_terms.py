@@ -125,7 +125,7 @@ def agreed(
 
 
 def slot_width(facts: SumFacts, precision: float, most: int) -> int:
-    """Bits for C_LCM (people clip / P + noise) and its sign; so many more than one contribution's as let the digits of
+    """Bits for C_LCM (people clip / P + noise) and its sign; enough more than one contribution's to let the digits of
     its numbers lie apart from those of the next slot (:mod:`tacit.families.weighting.modular_powers`)."""
     entry = _entry(facts, precision)
     reach = facts.people * entry * common_multiple(most)

@@ -8,6 +8,7 @@ silo's host decides what may leave.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,7 +26,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from tacit.engine.folder import write_json
-from tacit.errors import TacitError
+from tacit.errors import TacitError, UserError
 from tacit.exchange.post import SERVER
 from tacit.federation.carrier.envelope import CALL, EVALUATE, MESSAGE
 from tacit.federation.carrier.processes import party_log
@@ -33,8 +34,9 @@ from tacit.federation.kits import Kit
 from tacit.federation.protocol.agreement import check_federated, taking_part
 from tacit.federation.request import PROGRESS, RESULTS, TOPIC, read_job
 from tacit.federation.server_host import OUTCOME, CoordinatorHost, Ended
-from tacit.federation.site.host import AnalyzerHost, SiloHost
+from tacit.federation.site.host import AnalyzerHost, SiloHost, models_of
 from tacit.federation.site.limits import message_bytes
+from tacit.federation.site.models import FILE
 from tacit.transport.packed import BARRIER
 from tacit.transport.streams import MOST_BYTES, PROCESS
 
@@ -88,6 +90,8 @@ class Coordinator(Controller):
     def start_controller(self, fl_ctx: FLContext) -> None:
         # the constructor's argument sets another attribute than the one that is looked at (2.9.0)
         self.communicator._task_check_period = _CHECK
+        # NVFlare would end the job 120 s after the last sign of life of a party; the exchange decides who is needed
+        self.communicator._dead_client_grace = math.inf
         fl_ctx.get_engine().register_app_command(PROGRESS, self._progress)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
@@ -100,7 +104,9 @@ class Coordinator(Controller):
         results.mkdir(exist_ok=True)
         try:
             sealed, timeout = read_job(Path(workspace.get_app_dir(job)), kit)
-            request = sealed.opened(len(kit.silos))
+            if problem := models_of(kit).problem(sealed.model_name, sealed.model):
+                raise UserError("not-supported", "model.name", problem, f"see {FILE} in docs/deploy.md")
+            request = sealed.opened(len(kit.silos), is_accepted=True)
             check_federated(request.plan)
         except TacitError as error:
             party_log(kit).warning("refused job %s: %s", job, error)

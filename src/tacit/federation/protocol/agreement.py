@@ -170,6 +170,8 @@ def meant(plan: Plan) -> dict[str, Any]:
     for key in ("path", "encoding", "decimal"):  # of the requester's own file
         content.get("data", {}).pop(key, None)
     content.get("privacy", {}).pop("budget_file", None)
+    if plan.experiment.model.name == "packed":  # the hash stays
+        content["model"].pop("path", None)
     if "exchange" in content:  # one order and one spelling, however the keys were written
         made = plan.exchange.options()
         content["exchange"] = {key: value for key, value in made.items() if key in content["exchange"]}

@@ -29,9 +29,11 @@ from tacit.federation.protocol.agreement import check_federated
 from tacit.federation.protocol.sides import AnalyzerSide, ServerKeys, SiloKeys, SiloSide
 from tacit.federation.request import SILO_COUNT, Request, Sealed
 from tacit.federation.site.ledgers import registered, remember
+from tacit.federation.site.models import FILE, Models, PackedLimits, accepted
 from tacit.federation.site.policy import Guard, Head, Policy, Refusal, Rule
 from tacit.federation.site.retention import at_work, expire_at_silo
 from tacit.federation.site.shard import load_shard, read_silo_data
+from tacit.models.packed_model import LIMITS
 from tacit.planning.plan import Plan
 from tacit.planning.settings import read_section
 
@@ -75,6 +77,11 @@ class Host(ABC, Generic[Side]):
     def _check_requester(self, requester: str) -> None:
         """Refusal where this party does not work for the requester."""
 
+    def _models(self) -> Models:
+        """The models of others that this party accepts."""
+        with _refusing("policy"):
+            return models_of(self.kit)
+
     @abstractmethod
     def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> Side:
         """This party's side of the requested run; Refusal where it does not take part."""
@@ -106,8 +113,12 @@ class Host(ABC, Generic[Side]):
         seen = Call.from_bytes(calls(self.kit, self.kit.name, sealed).read(SERVER, CALL, data)).seen
         self._asked = f" to run {sealed.run} (attempt {sealed.attempt}) of {sealed.requester}"
         self._check_requester(sealed.requester)
+        with _refusing("request"):
+            name = sealed.model_name
+        if problem := self._models().problem(name, sealed.model):
+            raise Refusal("models", problem)
         with _refusing("request", {SILO_COUNT: "silos"}):
-            request = sealed.opened(len(self.kit.silos))
+            request = sealed.opened(len(self.kit.silos), is_accepted=True)
             check_federated(request.plan)
         plan = request.plan
         self._log.info("asked  %s: %s, %s, %d rounds", self._asked, plan.label, plan.exchange.name, plan.rounds)
@@ -177,6 +188,9 @@ class SiloHost(Host[SiloSide]):
             self._policy = read_section(settings(self.kit)[1], Policy, "POLICY.toml")
         self._policy.check_requester(requester)
 
+    def _models(self) -> Models:
+        return accepted(self._policy.models)
+
     def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> SiloSide:
         plan, self._requester = request.plan, request.requester
         with _refusing("data"):
@@ -238,6 +252,17 @@ class SiloHost(Host[SiloSide]):
         head = None if self._guard is None else self._guard.head
         left = self._guard.left(self._requester) if self._guard is not None and what == CALL else None
         return Reply(content, tuple(rules), self._dataset, head, left, self._recounts if what == CALL else ())
+
+
+def models_of(kit: Kit) -> Models:
+    """What a server or analyzer accepts: packed models within the limits of all parties (it holds no records), and what
+    its file ``MODELS.toml`` names."""
+    file = kit.path / FILE
+    found = read_section(file, Models, FILE) if file.is_file() else Models()
+    return found.model_copy(update={"packed": found.packed or _UNLIMITED})
+
+
+_UNLIMITED = PackedLimits(most_operations=LIMITS.operations, most_memory=LIMITS.memory)
 
 
 @contextmanager

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import UserError
+from tacit.models.packed_model import PACKED, find
 from tacit.planning.experiment import Experiment
 from tacit.planning.plan import Plan, sum_facts
+from tacit.transport.packed import MOST_BYTES
 
-MOST_JOB_BYTES, MOST_JOB_FILES = 1 << 20, 64  # of a whole job, as it is sent and as it is unpacked
+MOST_JOB_BYTES, MOST_JOB_FILES = MOST_BYTES, 64  # of a whole job, as it is sent and as it is unpacked
 MOST_TEXT = 1 << 16  # characters of an experiment
+MOST_MODEL = 3 << 19  # bytes of a packed model that travels with it
 MOST_DEPTH, MOST_VALUES = 8, 10_000  # tables in tables; keys, entries of lists and values together
 MOST_NAME = 1000  # characters of one text
 MOST_ROUNDS, MOST_SILOS, MOST_SUBJECTS = 1_000_000, 1000, 2**31 - 1  # pseudonyms are numbers of 32 bits
@@ -159,6 +162,8 @@ def deadline(seconds: float = SECONDS) -> Iterator[None]:
 # messages in two forms), a subject (weights, counts) and a sealed report. Measured: 510, 670 and 2,300 MB for 0.1, 1
 # and 25 million parameters.
 _PROCESS, _PER_PARAMETER, _PER_SUBJECT, _PER_REPORT = 600 << 20, 80, 64, 128
+# Records that kernels work on at the same time; of each there are values, gradients, and what the compiler copies.
+_ROWS = 512
 
 
 def megabytes(plan: Plan) -> int:
@@ -169,7 +174,8 @@ def megabytes(plan: Plan) -> int:
 def message_bytes(plan: Plan) -> int:
     """No message of a run has more bytes, apart from what surrounds it: all that a silo holds for the plan. Where a
     model's size is not public, or some of its layers are frozen and not counted, as much as a process needs."""
-    is_counted = plan.parameters is not None and not plan.experiment.model.freeze
+    model = plan.experiment.model
+    is_counted = plan.parameters is not None and not (model.freeze or model.train or ":" in model.name)
     return _needed(plan) + (0 if is_counted else _PROCESS)
 
 
@@ -177,6 +183,8 @@ def _needed(plan: Plan) -> int:
     facts, parameters = plan.promise.facts, plan.parameters or 0
     subjects, known = facts.subjects or 0, sum_facts(plan.method, facts)
     need = _PER_PARAMETER * parameters + _PER_SUBJECT * subjects + plan.exchange.memory(subjects, parameters)
+    if plan.experiment.model.name == PACKED:
+        need += 3 * _ROWS * find(sha256=plan.experiment.model.numbers.get("sha256")).memory
     if known.reports is not None:
         need += _PER_REPORT * known.reports.dimensions * known.reports.padded
     return need

@@ -37,6 +37,7 @@ from tacit.errors import InvalidSetting, UserError
 from tacit.exchange import EXCHANGES
 from tacit.federation.request import Request
 from tacit.federation.site.limits import deadline, megabytes
+from tacit.federation.site.models import Accepted
 from tacit.methods import METHODS
 from tacit.planning.claims import beside, cost
 from tacit.planning.plan import Plan
@@ -66,6 +67,7 @@ RULES: Mapping[Rule, str] = {
     "requesters": "The policy does not list the requester.",
     "methods": "The policy does not list the method.",
     "exchanges": "The policy does not list the exchange.",
+    "models": "The policy does not accept the model, or not a packed model of its size.",
     "silos": "The plan has another number of silos than the federation.",
     "silos_per_subject": "The plan counts on fewer silos per subject than the policy.",
     "seeds": "The policy allows no seed, or the seed was used before.",
@@ -107,27 +109,50 @@ class Refusal(Exception):
 
 
 class Policy(Section):
-    """``POLICY.toml``. Without a rule, what the rule is about is forbidden."""
+    """``POLICY.toml``. Without a rule, what the rule is about is forbidden.
+
+    requesters         names of the requesters whose runs are considered
+    methods            methods that are allowed
+    exchanges          exchanges that are allowed
+    unit               who must be protected
+    relation           how neighbouring tables differ; see privacy.relation of the experiment file
+    against            views against which the limits hold, such as public, server or silo
+    delta              delta at which epsilon is computed
+    epsilon_per_run    largest epsilon of one run; inf allows every run
+    epsilon_in_total   largest epsilon of all runs on the data set; inf allows every run
+    least_records      smallest number of rows of the table
+    silos_per_subject  largest number of silos with records of one subject; by default all silos
+    seeds              allow a run with a seed; its noise can be computed again by those who know the seed
+    metrics            allow metrics on held-out records to leave without noise
+    models             models that are allowed: built-in, packed, or a table of limits and installed distributions
+    budget_shown       show requesters what is left of epsilon_in_total
+    most_parameters    largest number of parameters of a model
+    most_rounds        largest number of rounds of a run
+    most_subjects      largest number of declared subjects
+    most_memory        largest memory of a run in megabytes, estimated from the public numbers of the plan
+    most_runs          largest number of runs at the same time
+    """
 
     requesters: tuple[str, ...] = Field(min_length=1)
     methods: tuple[str, ...] = Field(min_length=1)
     exchanges: tuple[str, ...] = Field(min_length=1)
-    unit: Unit  # what must be protected
+    unit: Unit
     relation: Relation = "zero-out"
-    against: tuple[str, ...] = Field(min_length=1)  # from which views
+    against: tuple[str, ...] = Field(min_length=1)
     delta: Share
     epsilon_per_run: Limit
-    epsilon_in_total: Limit  # over all runs on this data set
+    epsilon_in_total: Limit
     least_records: Count
-    silos_per_subject: Count | None = None  # in how many silos a subject may be; by default in all
-    seeds: bool = False  # a run with a seed draws noise that can be drawn again with the seed
-    metrics: bool = False  # metrics on held-out records without noise may leave
-    budget_shown: bool = False  # the requesters may know what is left of epsilon_in_total
+    silos_per_subject: Count | None = None
+    seeds: bool = False
+    metrics: bool = False
+    models: Accepted = "built-in"
+    budget_shown: bool = False
     most_parameters: Count = 25_000_000
     most_rounds: Count = 10_000
     most_subjects: Count = 10_000_000
-    most_memory: Count = 4_000  # MB, as estimated from the plan's public numbers
-    most_runs: Count = 4  # that this silo works on at the same time
+    most_memory: Count = 4_000
+    most_runs: Count = 4
 
     @field_validator("methods", "exchanges", "against")
     @classmethod
