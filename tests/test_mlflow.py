@@ -17,6 +17,7 @@ import tomli_w
 
 import tacit
 from tacit.engine import read_metrics
+from tacit.errors import NotLoggedWarning
 from tests import made
 
 mlflow = pytest.importorskip("mlflow")
@@ -118,3 +119,26 @@ def test_the_command_logs_its_run(server, tmp_path):
     client = mlflow.MlflowClient(tracking_uri=server)
     runs = client.search_runs([client.get_experiment_by_name("tacit").experiment_id])
     assert "…/visits.csv" in {found.data.params.get("data.path") for found in runs}
+
+
+def test_autolog_logs_every_run_until_it_is_disabled(server, tmp_path):
+    client = mlflow.MlflowClient(tracking_uri=server)
+    tacit.mlflow.autolog(server, "auto")
+    try:
+        run = tacit.run(private(), made.visits(), out=tmp_path / "run")
+    finally:
+        tacit.mlflow.autolog(disable=True)
+    tacit.run(private(), made.visits(), out=tmp_path / "other")
+    (found,) = client.search_runs([client.get_experiment_by_name("auto").experiment_id])
+    assert found.data.metrics["accuracy"] == run.metrics["accuracy"]
+
+
+def test_a_server_that_does_not_answer_leaves_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    tacit.mlflow.autolog(f"http://127.0.0.1:{free_port()}")
+    try:
+        with pytest.warns(NotLoggedWarning):
+            run = tacit.run(private(), made.visits(), out=tmp_path / "run")
+    finally:
+        tacit.mlflow.autolog(disable=True)
+    assert run.report.is_file()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,15 @@ from tacit import notebook, report
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
 from tacit.engine.folder import free_folder, write_json
-from tacit.errors import DivergedWarning, UserError
+from tacit.errors import DivergedWarning, NotLoggedWarning, UserError
 from tacit.planning.experiment import located
 from tacit.planning.plan import Plan, plan
 
 if TYPE_CHECKING:
     from tacit.auditing import Audit
+
+# What is called with every run that :func:`run` has finished, by name.
+LOGGERS: dict[str, Callable[[Run], object]] = {}
 
 __all__ = ["Plan", "Run", "audit", "compare", "plan", "run"]
 
@@ -51,6 +54,11 @@ def run(
     if result.result["status"] == "diverged":
         problem = "training diverged: the model is not finite; lower the learning rate"
         warnings.warn(problem, DivergedWarning, stacklevel=2)
+    for name, logger in LOGGERS.items():
+        try:
+            logger(result)
+        except UserError as error:  # the run is done, and must not be lost
+            warnings.warn(f"{result.path} was not logged to {name}: {error}", NotLoggedWarning, stacklevel=2)
     return result
 
 

@@ -2,6 +2,8 @@
 
     tacit.mlflow.log(run, "http://127.0.0.1:5000")       # or tacit run … --mlflow http://127.0.0.1:5000
 
+    tacit.mlflow.autolog("http://127.0.0.1:5000")        # every run of tacit.run and of the estimators from here on
+
 It needs the extra ``mlflow``. Files are those of ``share/``. Metrics are sent whatever their status: the tag
 ``tacit.metrics`` says what they are.
 """
@@ -13,9 +15,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tacit.api import LOGGERS
 from tacit.engine import Run
 from tacit.engine.folder import METRICS, SHARE, read_metrics
 from tacit.engine.portable import optional
@@ -40,6 +44,17 @@ def log(run: Run | str | Path, uri: str | None = None, experiment: str = EXPERIM
         problem = f"'{uri or 'the tracking server'}' does not accept the run ({str(error).splitlines()[0][:200]})"
         fix = "start the server, then call tacit.mlflow.log with the run folder"
         raise UserError("no-answer", "--mlflow", problem, fix) from error
+
+
+def autolog(uri: str | None = None, experiment: str = EXPERIMENT, *, disable: bool = False) -> None:
+    """Log every run of :func:`tacit.run` and of the estimators, until ``disable=True``.
+
+    A server that does not answer gives a warning: the run is done, and :func:`log` can log its folder later.
+    """
+    LOGGERS.pop("mlflow", None)
+    if not disable:
+        optional("mlflow", "mlflow")
+        LOGGERS["mlflow"] = partial(log, uri=uri, experiment=experiment)
 
 
 def _logged(mlflow: Any, client: Any, run: Run, experiment: str) -> str:
