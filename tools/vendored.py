@@ -1,8 +1,8 @@
-"""Check the chart libraries of the pages against the npm packages from which they come: ``python tools/vendored.py``.
+"""Check the libraries of the pages against the npm packages from which they come: ``python tools/vendored.py``.
 
-``src/tacit/report/assets/vendored.json`` names each package, its version, the hash of the published archive, and its
-files. The tool downloads the archives with ``npm pack``, compares hash and files, and exits with 1 if one differs.
-To update a library: change its version, run with ``--update``, and look at every page.
+``vendored.json`` of a folder of assets (reports, documentation) names each package, its version, the hash of the
+published archive, and its files. The tool downloads the archives with ``npm pack``, compares hash and files, and exits
+with 1 if one differs. To update a library: change its version, run with ``--update``, and look at every page.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ASSETS = Path(__file__).resolve().parents[1] / "src" / "tacit" / "report" / "assets"
-LIST = ASSETS / "vendored.json"
+ROOT = Path(__file__).resolve().parents[1]
+ASSETS = ROOT / "src" / "tacit" / "report" / "assets"
+FOLDERS = (ASSETS, ROOT / "docs" / "assets")
+LIST = "vendored.json"
 
 
 def published(package: str, version: str, folder: Path) -> Path:
@@ -41,37 +43,39 @@ def contents(archive: Path, library: dict[str, Any]) -> dict[str, bytes]:
         return {name: member.read() for name, member in members.items() if member is not None}
 
 
-def check(library: dict[str, Any], archive: Path) -> list[str]:
+def check(library: dict[str, Any], archive: Path, folder: Path = ASSETS) -> list[str]:
     """What differs between the package and the files here; empty if nothing does."""
     label = f"{library['package']} {library['version']}"
     found = [] if integrity(archive) == library["integrity"] else [f"{label}: the archive has another hash"]
     for name, content in contents(archive, library).items():
-        if (ASSETS / name).read_bytes() != content:
+        if (folder / name).read_bytes() != content:
             found.append(f"{label}: {name} differs from {library['files'][name]['path']} of the package")
     return found
 
 
-def update(library: dict[str, Any], archive: Path) -> None:
+def update(library: dict[str, Any], archive: Path, folder: Path = ASSETS) -> None:
     library["integrity"] = integrity(archive)
     for name, content in contents(archive, library).items():
-        (ASSETS / name).write_bytes(content)
+        (folder / name).write_bytes(content)
         library["files"][name]["sha256"] = hashlib.sha256(content).hexdigest()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Check the chart libraries against their npm packages.")
+    parser = argparse.ArgumentParser(description="Check the libraries against their npm packages.")
     parser.add_argument("--update", action="store_true", help="take the files of the listed versions")
     renew = parser.parse_args().update
-    libraries, problems = json.loads(LIST.read_text()), []
-    with tempfile.TemporaryDirectory() as folder:
-        for library in libraries:
-            archive = published(library["package"], library["version"], Path(folder))
+    problems = []
+    with tempfile.TemporaryDirectory() as archives:
+        for folder in FOLDERS:
+            libraries = json.loads((folder / LIST).read_text())
+            for library in libraries:
+                archive = published(library["package"], library["version"], Path(archives))
+                if renew:
+                    update(library, archive, folder)
+                problems += check(library, archive, folder)
+                print(f"{library['package']} {library['version']}: {len(library['files'])} files compared")
             if renew:
-                update(library, archive)
-            problems += check(library, archive)
-            print(f"{library['package']} {library['version']}: {len(library['files'])} files compared")
-    if renew:
-        LIST.write_text(json.dumps(libraries, indent=2) + "\n")
+                (folder / LIST).write_text(json.dumps(libraries, indent=2) + "\n")
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

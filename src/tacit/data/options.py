@@ -53,9 +53,14 @@ class Section(BaseModel):
 class NumericColumn(Section):
     """Public facts about one numeric column: ``(value - mean) / scale`` is what the model sees.
 
-    ``missing`` stands in for a missing value, on the scale of the table. ``low`` and ``high`` are public bounds for
-    ``standardize = "private"``: values beyond them count as the bound when constants are computed. ``indicator`` adds a
-    feature that is 1 where the value is missing. ``days_since`` turns dates into days after a public date.
+    mean        public constant that is subtracted from each value
+    scale       public constant by which the difference is divided
+    missing     replaces a missing value, on the scale of the table
+    low         public lower bound for standardize = "private"; smaller values count as the bound
+    high        public upper bound for standardize = "private"; larger values count as the bound
+    indicator   add a feature that is 1 where the value is missing
+    days_since  public date (YYYY-MM-DD); the column holds dates, and its value is the number of days after this
+                date
     """
 
     mean: Number = 0.0
@@ -97,14 +102,27 @@ class _Assignable(Section):
 
 
 class SubjectOptions(_Assignable):
-    """Whose row it is: a ``column`` of the table, or assigned for a study."""
+    """Whose row it is: a ``column`` of the table, or assigned for a study.
+
+    column  column that identifies the subject of each row; without it, each row is a subject of its own
+    count   public upper bound on the number of subjects in all silos
+    assign  for studies: the law by which subjects are assigned to records; excludes column
+    alpha   exponent of the laws zipf and power
+    """
 
     assign: Literal["uniform", "zipf", "power"] | None = None
     alpha: Positive = 0.5
 
 
 class SiloOptions(_Assignable):
-    """Where a row lives: a ``column`` of the table, or assigned for a study; ``labels`` goes with assign "labels"."""
+    """Where a row lives: a ``column`` of the table, or assigned for a study.
+
+    column  column that names the silo of each row
+    count   public number of silos
+    assign  for studies: the law by which records are assigned to silos; excludes column
+    alpha   exponent of zipf and power, concentration of dirichlet
+    labels  assign = "labels": largest number of different labels in a silo
+    """
 
     assign: Literal["uniform", "zipf", "power", "labels", "dirichlet"] | None = None
     alpha: Positive = 2.0
@@ -123,14 +141,44 @@ class SiloOptions(_Assignable):
 
 
 class SurvivalLabel(Section):
-    """Survival data have two label columns."""
+    """Survival data have two label columns.
+
+    time   column with the time to the event or to the end of observation; times are above 0
+    event  column that is 1 where the event happened and 0 where observation ended before
+    """
 
     time: str
     event: str
 
 
 class DataOptions(Section):
-    """Where the records come from and what is publicly known about them; see the documentation's ``data`` page."""
+    """Where the records come from and what is publicly known about them.
+
+    source              where records come from: a table, or a named source such as randhie or mnist
+    path                file of the table, or folder of a named source; relative to the experiment file
+    label               column that is predicted; for survival a table with time and event
+    task                kind of label; survival if label is a table, otherwise binary
+    classes             public number or names of the classes; required for multiclass
+    subjects            whose row it is
+    silos               where a row lives
+    labels_per_subject  for studies: largest number of different labels of an assigned subject
+    test_fraction       share of subjects (or of records, without a column of subjects) that is held out
+    standardize         which constants scale numeric columns: those of the file (declared), released with noise
+                        (private), computed by each silo without a guarantee (per-silo), or none
+    numeric             names of numeric columns, or a table with public constants for each of them
+    categorical         table of categorical columns with their public categories
+    schema              public TOML file with numeric and categorical, in place of the two keys
+    missing             what to do with a missing number: refuse the table, or put it at the declared mean (center)
+    drop_missing        drop rows with missing values that no other setting fills
+    encoding            character encoding of a text file
+    decimal             decimal sign of a text file
+    records_per_silo    public number of records of each silo, one number or a list; private methods divide batches
+                        by it
+    window_stride       source shakespeare: characters between the starts of two windows
+    seed                seed for reading, splitting and assigning; by default that of the experiment, or 0
+    from_this_table     settings that were read from this private table, such as data.subjects.count; every
+                        guarantee then holds only if they are public
+    """
 
     source: str = "table"
     path: str | None = None

@@ -462,7 +462,7 @@ def is_date(text: str) -> bool:
 
 
 def match_names(values: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, str | None]:
-    """Positions ``[rows]`` of the values in ``names`` (-1 where missing), and the first value that is none of them."""
+    """Positions ``[rows]`` of the values in ``names`` (-1 where missing), and the first value that is not in it."""
     codes, distinct = _distinct(values)
     place = {name: k for k, name in enumerate(names)}
     found = [_as_named(text, place) for text in distinct]

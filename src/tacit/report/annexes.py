@@ -1,4 +1,4 @@
-"""What stands beside the guarantee on the privacy sheet: published values of epsilon, a glossary, and the points of two
+"""What the privacy sheet shows next to the guarantee: published values of epsilon, a glossary, and the points of two
 checklists, each answered by the run or left to the controller."""
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def silos(run: RunFiles, exact: dict[str, Any]) -> Html:
 
 
 def _sizes(held: Sequence[dict[str, Any]]) -> Html:
-    """Training records of each silo, or of many silos how many have so many."""
+    """Training records of each silo, or, for many silos, a histogram of them."""
     records = [int(silo.get("records") or 0) for silo in held]
     if not any(records):
         return Html("")

@@ -202,7 +202,8 @@ def _not_verified(name: str, problem: str) -> UserError:
 
 def verify_data(folder: Path, stated: Mapping[str, Any]) -> None:
     """Compare the fingerprint on the sheet with that of the table that the plan names, by the key in the run folder."""
-    from tacit.engine.run import data_fingerprint, load_federation
+    from tacit.engine.fingerprints import data_fingerprint
+    from tacit.engine.run import load_federation
     from tacit.planning.plan import plan
 
     if not (folder / files.DATA_KEY).is_file():

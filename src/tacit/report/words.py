@@ -17,6 +17,7 @@ MINUS = "\N{MINUS SIGN}"
 # name, meaning
 METRICS = {
     "accuracy": ("Accuracy", "share of right answers"),
+    "balanced_accuracy": ("Balanced accuracy", "share of right answers in each class, averaged over classes"),
     "auc": ("AUC", "chance that a positive case is ranked above a negative one; 0.5 is a coin toss"),
     "average_precision": ("Average precision", "precision over all thresholds; by chance, the share of cases"),
     "f1": ("F1", "balance of precision and recall"),
