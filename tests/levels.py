@@ -61,6 +61,7 @@ LEVELS = {
     "test_mlflow.py": "process",
     "test_names.py": "component",
     "test_notebook.py": "process",
+    "test_processes.py": "process",
     "test_python_page.py": "engine",
     "test_tutorials.py": "process",
     "test_verdict.py": "engine",

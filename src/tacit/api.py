@@ -14,6 +14,7 @@ from tacit import notebook, report
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
 from tacit.engine.folder import free_folder, write_json
+from tacit.engine.supervisor import Coordinator
 from tacit.errors import DivergedWarning, NotLoggedWarning, UserError
 from tacit.planning.experiment import located
 from tacit.planning.plan import Plan, plan
@@ -70,9 +71,18 @@ def trained(
     resume: Path | None,
     baselines: bool | tuple[str, ...],
     progress: Progress | None,
+    coordinator: Coordinator | None = None,
 ) -> Run:
     """Train and write the report; ``result["status"]`` says how the run ended."""
-    result = train(experiment, frame=frame, out=out, resume=resume, baselines=baselines, progress=progress)
+    result = train(
+        experiment,
+        frame=frame,
+        out=out,
+        resume=resume,
+        baselines=baselines,
+        progress=progress,
+        coordinator=coordinator,
+    )
     report.write(result.path)
     return result
 

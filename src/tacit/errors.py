@@ -75,6 +75,10 @@ CODES: Mapping[str, Code] = {
     "unfinished": Code("The run has no result or checkpoint yet.", "Resume the run, or start it again."),
     "cannot-resume": Code("The run cannot be resumed without breaking its guarantee.", "Start a new run."),
     "diverged": Code("The model is no longer finite.", "Lower the learning rate."),
+    "process-ended": Code(
+        "A process of a run in several processes ended before the others.",
+        "Check memory and connections, then continue with `--resume`.",
+    ),
     "invalid-model": Code(
         "A user's own model cannot be loaded or used.", "Correct the factory that the message names."
     ),

@@ -58,6 +58,7 @@ class PeopleWork(Worker):
     """Who is in a round and with which records, and the weighted sums of what they contribute."""
 
     works_by = "subject"
+    is_shared = True
 
     def __init__(self, site: LocalSilos) -> None:
         method, facts, federation = site.method, site.facts, site.federation
@@ -81,7 +82,7 @@ class PeopleWork(Worker):
         self._arrangements: dict[int, Drawn] = {}  # of all whose turn it is, by group
         self._draws_all = site.exchange.hidden_sampling  # no silo knows who is left out
         self._apart = site.exchange.carries == "subjects"
-        self._lanes = Lanes()
+        self._lanes, self.processes = Lanes(), site.processes
 
     def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
         """The weights, which must sum to at most 1 over the silos of every person."""
@@ -140,9 +141,11 @@ class PeopleWork(Worker):
         # entries are in the order of silos
         inner = np.searchsorted(self._home[entries], np.arange(1, len(self._here) if self._apart else 1))
         parts = zip(*(np.split(column, inner) for column in (starts, counts, entries, weights)), strict=True)
+        lanes = LANES * self.processes.count
+        here = self.processes.shared(list(range(lanes)))
         return Drawn(
             tuple(
-                Arranged(arrange(first, count, weight, self._layout, rows=shared, lanes=LANES), own, weight)
+                Arranged(arrange(first, count, weight, self._layout, rows=shared, lanes=lanes, here=here), own, weight)
                 for first, count, own, weight in parts
             )
         )
@@ -163,6 +166,7 @@ class PeopleWork(Worker):
             return people_sum(self.objective, frozen, arrays, params, lane, local, clip, scale, counts)
 
         total = _added(tuple(sums for part in drawn.parts for sums in self._lanes.run(lane_sum, part.lanes, "sum")))
+        total = _added(self.processes.gathered(total))
         vector = total.total if method.clip.adaptive is None else total.total.followed_by(total.counted)
         return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 

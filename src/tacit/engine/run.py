@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -62,7 +63,9 @@ from tacit.engine.loop import (
     local,
     loop,
 )
+from tacit.engine.process_group import ALONE, ProcessGroup
 from tacit.engine.simulate import Simulation
+from tacit.engine.supervisor import Coordinator, run_shared
 from tacit.engine.useless_models import problems
 from tacit.errors import Forbidden, UserError
 from tacit.planning.experiment import located, read_experiment
@@ -71,8 +74,9 @@ from tacit.privacy import Guarantee, Randomness
 
 REFERENCES = ("silo-only", "pooled")
 SILOS_ON_CURVES = 32  # with more silos, per-silo metrics are computed once, at the end
-# What a resumed run may change: a budget is about what is still to come, all else about what was done already.
-MAY_CHANGE = ("privacy.budget",)
+# What a resumed run may change: a budget is about what is still to come, and processes change no number; all else is
+# about what was done already.
+MAY_CHANGE = ("privacy.budget", "engine.processes")
 
 
 class Progress(Protocol):
@@ -104,11 +108,25 @@ def run(
     resume: Path | None = None,
     baselines: bool | tuple[str, ...] = False,
     progress: Progress | None = None,
+    randomness: Randomness | None = None,
+    processes: ProcessGroup | None = None,
+    coordinator: Coordinator | None = None,
 ) -> Run:
     """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists.
 
     ``baselines``: reference methods to compare with: each silo alone and all records pooled, or other names.
+    ``processes``: this is the first of them; None: this process trains alone, or starts those that the plan asks for.
+    ``coordinator``: the others are on other machines.
     """
+    if processes is None and plan.experiment.engine.processes > 1:
+        if frame is not None:
+            fix = "write it to a Parquet file and set data.path"
+            raise UserError("not-supported", "frame", "several processes read a table from a file", fix)
+        options = {"out": out, "resume": resume, "baselines": baselines}
+        folder = run_shared(plan, options, progress or Silence(), coordinator)
+        assert folder is not None, "the first process has a folder"
+        return Run.load(folder)
+    processes = processes or ALONE
     place = _place(plan, out, resume)
     if resume is not None:
         check_goes_on(plan)
@@ -118,11 +136,12 @@ def run(
         check_budget(plan)
     federation = load_federation(plan, frame)
     _check_released_once(plan, federation)
-    randomness = Randomness.from_seed(plan.experiment.seed)
-    simulation = _simulation(plan, federation, randomness)
+    randomness = randomness or Randomness.from_seed(plan.experiment.seed)
+    simulation = _simulation(plan, federation, randomness, processes)
     clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
     with clock("ledger"):
         records = fingerprint(federation)
+        _check_same(plan, records, simulation)
     rounds = SimulatedRounds(plan, federation, simulation, clock)
     training = _Training(rounds, place, progress or Silence(), records)
     if resume is None:
@@ -131,7 +150,40 @@ def run(
             jax.block_until_ready(simulation.state)  # what does not fit into memory fails before there is a folder
         _make_folder(place)
     with _alone(place):
-        return _trained(training, resume is not None, references)
+        finished = _trained(training, resume is not None, references)
+    simulation.end()
+    return finished
+
+
+def take_part(plan: Plan, randomness: Randomness, processes: ProcessGroup) -> None:
+    """The share of a process that is not the first: it writes nothing."""
+    federation = load_federation(plan)
+    simulation = _simulation(plan, federation, randomness, processes)
+    _check_same(plan, fingerprint(federation), simulation)
+    if federation.unpaid is not None:
+        columns = [0.0] * len(federation.unpaid.columns.numeric)
+        constants = _told(processes, (columns, columns))
+        simulation.feed(federation.standardized(*constants))
+    simulation.share()
+
+
+def _told(processes: ProcessGroup, constants: Constants) -> Constants:
+    means, scales = jax.tree.map(float, processes.told(constants))
+    return means, scales
+
+
+def _check_same(plan: Plan, records: str, simulation: Simulation) -> None:
+    """Refuse processes that have other settings, randomness or records than this one."""
+    settings, processes = plan.experiment.spelled_out(), simulation.processes
+    drawn = simulation.randomness.stream("processes").words(2).tolist()  # a use of its own: the key stays secret
+    ours = [repr([drawn, *(settings[name] for name in ("seed", "method", "exchange", "train"))]), records]
+    digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in ours]
+    own = np.frombuffer(b"".join(digests), np.uint32).reshape(2, 4)
+    for place, theirs in enumerate(processes.gathered(own)):
+        for what, mine, other in zip(("experiment", "data.path"), own, theirs, strict=True):
+            if (mine != other).any():
+                problem = f"process {place} has another one than process {processes.place}"
+                raise UserError("mismatch", what, problem, "give all processes the same experiment file and table")
 
 
 def _trained(training: _Training, resumed: bool, references: tuple[str, ...]) -> Run:
@@ -222,6 +274,7 @@ class SimulatedRounds:
             if constants is None:
                 constants = release_constants(self.plan, self.federation, self.simulation.randomness)
                 hooks.after_statistics(constants)
+            constants = _told(self.simulation.processes, constants)
             self.federation = self.federation.standardized(*constants)
             if self.federation.held_out == "file":
                 self.federation = _tested_on_file(self.plan, self.federation)
@@ -473,11 +526,13 @@ class _Training(Hooks):
         return problems(task, self.simulation.outputs(test.features, test.silo), test, losses)
 
 
-def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> Simulation:
+def _simulation(
+    plan: Plan, federation: Federation, randomness: Randomness, processes: ProcessGroup = ALONE
+) -> Simulation:
     model = plan.experiment.model
     start = None if model.init_from is None else plan.path(model.init_from)
     made = learner(model, federation.labels, federation.train.features.shape[1:], randomness, start)
-    return Simulation(plan, federation, made, randomness)
+    return Simulation(plan, federation, made, randomness, processes)
 
 
 def _check_released_once(plan: Plan, federation: Federation) -> None:

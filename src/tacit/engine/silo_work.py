@@ -48,6 +48,7 @@ class SiloWork(Worker):
     """Who takes part in a round, what they look at, and the sums of their contributions."""
 
     works_by = "silo"
+    is_shared = True
 
     def __init__(
         self,
@@ -72,11 +73,14 @@ class SiloWork(Worker):
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
         self._zeros: Summed | None = None
         self._own_groups: list[Group] = []
-        self._lanes = Lanes()
+        self._lanes, self.processes = Lanes(), site.processes
+        # integers add up to the same in any number of lanes; numbers only in the order of one process
+        self._on_grid = site.grid is not None
+        self._lane_count = LANES * (self.processes.count if self._on_grid else 1)
 
     def draw(self, number: int) -> list[list[Group]]:
         """Who takes part in a round and which records they look at: a list of groups for each lane."""
-        lanes = self._dealt(self._participants(number))
+        lanes = self._own(self._dealt(self._participants(number)), self._on_grid)
         return [[self._group(number, part) for part in self._calls(lane, self.schedule)] for lane in lanes]
 
     def own(self, given: Given) -> Params:
@@ -100,11 +104,23 @@ class SiloWork(Worker):
 
     def do(self, drawn: list[list[Group]], given: Given) -> Worked:
         """The lanes' sums, and what the silos keep."""
+        drawn = self._own(drawn, not self._on_grid)
         done = self._lanes.run(partial(self._work, given, self.nothing(given)), drawn)
         groups = [group for lane in drawn for group in lane]
         kept = [new for _, lane in done for new in lane]
-        totals, not_finite = zip(*(summed for summed, _ in done), strict=True)
+        totals, not_finite = zip(*self._of_all([summed for summed, _ in done], given), strict=True)
         return Worked(totals, _put_back(given.states, groups, kept), not_finite)
+
+    def _own(self, lanes: list[Any], is_due: bool) -> list[Any]:
+        """Of lanes of all processes those of this one, where that ``is_due``: who takes part is counted over all lanes
+        where it is public, and not drawn for others where sums are on a grid."""
+        return self.processes.shared(lanes) if is_due else lanes
+
+    def _of_all(self, own: list[Summed], given: Given) -> list[Summed]:
+        """The sums of the lanes of all processes, in the order of the lanes."""
+        rows = -(-self._lane_count // self.processes.count)
+        rows_of_all = self.processes.gathered(own + [self.nothing(given)] * (rows - len(own)))
+        return [summed for row in zip(*rows_of_all, strict=True) for summed in row][: self._lane_count]
 
     def numbers(self, given: Given) -> int:
         return self.nothing(given).vector.size
@@ -145,8 +161,8 @@ class SiloWork(Worker):
 
     def _dealt(self, silos: np.ndarray) -> list[list[int]]:
         """Silos dealt to the lanes, largest first, each to the lane with the fewest records so far."""
-        lanes: list[list[int]] = [[] for _ in range(LANES)]
-        load = [0] * LANES
+        lanes: list[list[int]] = [[] for _ in range(self._lane_count)]
+        load = [0] * self._lane_count
         for k in sorted(silos.tolist(), key=lambda k: -self._rows[k].records):
             lane = load.index(min(load))
             lanes[lane].append(k)

@@ -19,6 +19,7 @@ from tacit.data import Federation
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, kernels, outputs, own_outputs, prepared
 from tacit.engine.learner import Learner
+from tacit.engine.process_group import ALONE, ProcessGroup
 from tacit.engine.worker import Contributed, Given, Worker
 from tacit.errors import UserError
 from tacit.exchange import Exchange, Plain, SumFacts, Summing, places_of
@@ -44,6 +45,7 @@ class LocalSilos:
     common  what all silos draw from
     totals  the records in all silos of each subject that has some here, by rising key, where not all silos are here
             and weights need them: ``[subjects]``
+    processes  those that share the work
     """
 
     def __init__(
@@ -58,12 +60,13 @@ class LocalSilos:
         here: Sequence[int] | None = None,
         common: Randomness | None = None,
         totals: np.ndarray | None = None,
+        processes: ProcessGroup = ALONE,
     ) -> None:
         self.method, self.exchange, self.facts = plan.options.build(facts), plan.exchange, facts
         self.federation = federation
         self.learner, self.frozen = learner, learner.frozen
         self.randomness, self.noise = randomness, noise
-        self.here, self.common, self.totals = here, common, totals
+        self.here, self.common, self.totals, self.processes = here, common, totals, processes
         if self.method.info.serverless:  # now that the data have said how many nodes there are
             plan.options.resolve(facts)
         self.method.claim.check_size(learner.parameters)
@@ -156,7 +159,14 @@ Watch = Callable[[ServerState, tuple[Total, ...], Any], None]
 class Simulation(LocalSilos):
     """All silos and the server in one process, and their moving state. Rounds are numbered from 1."""
 
-    def __init__(self, plan: Plan, federation: Federation, learner: Learner, randomness: Randomness) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        federation: Federation,
+        learner: Learner,
+        randomness: Randomness,
+        processes: ProcessGroup = ALONE,
+    ) -> None:
         self._people = plan.promise.facts.subjects
         placed = _together(plan.method.info, federation, self._people)
         # how many records there are is not public where something is promised
@@ -168,7 +178,7 @@ class Simulation(LocalSilos):
             # a guarantee among nodes counts on how many they are
             problem = f"{plan.promise.facts.silos} silos are promised and the data have {facts.silos}"
             raise UserError("mismatch", "data.silos.count", problem, "declare as many as there are")
-        super().__init__(plan, facts, placed, learner, randomness, noise=sum_noise(plan, facts))
+        super().__init__(plan, facts, placed, learner, randomness, noise=sum_noise(plan, facts), processes=processes)
         self.server = self.method.server.init(plan.server_step, learner.params, facts.silos)
         self._own: tuple[Any, Params] | None = None
         self.watch: Watch | None = None
@@ -197,6 +207,7 @@ class Simulation(LocalSilos):
         The device works while the host goes on: the next round's batches are drawn meanwhile. They depend on the
         run's randomness alone, so that any other order of rounds gives the same numbers.
         """
+        self.processes.told((np.int32(number), self.server))
         drawn = self._drawn.pop(number, None) or self.work.draw(number)
         totals, states, not_finite = self.worked(number, drawn)
         keys = self.keys(number)
@@ -208,6 +219,20 @@ class Simulation(LocalSilos):
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)
+
+    def share(self) -> None:
+        """This process's share of every round, until the first process has no more of them."""
+        while True:
+            number, self.server = self.processes.told((np.int32(0), self.server))
+            if number == 0:
+                return
+            self.worked(int(number), self._drawn.pop(int(number), None) or self.work.draw(int(number)))
+            if number < self._rounds:
+                self.prepare(int(number) + 1)
+
+    def end(self) -> None:
+        """Let the other processes go."""
+        self.processes.told((np.int32(0), self.server))
 
     @property
     def broadcast(self) -> Any:

@@ -53,10 +53,12 @@ class Worker:
     ``do``, ``integers``, ``subjects`` and ``reports`` are the same work in the form that an exchange carries; a worker
     has those that its methods can use.
 
-    works_by  whose clipped contributions a sum has; None where they are neither those of silos nor of subjects
+    works_by   whose clipped contributions a sum has; None where they are neither those of silos nor of subjects
+    is_shared  whether ``do`` can be shared among processes
     """
 
     works_by: ClassVar[Literal["silo", "subject"] | None] = None
+    is_shared: ClassVar[bool] = False
     method: Any  # with the parts that its worker knows
 
     def draw(self, number: int) -> Any:

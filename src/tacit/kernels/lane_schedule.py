@@ -7,7 +7,7 @@ every core is busy even where one silo holds most of the people. All of it on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from math import prod
@@ -175,8 +175,10 @@ def arrange(
     *,
     rows: np.ndarray | jax.Array | None = None,
     lanes: int = 2,
+    here: Sequence[int] | None = None,
 ) -> tuple[Lane, ...]:
-    """Arrange people for the kernel, in ``lanes`` of equal cost.
+    """Arrange people for the kernel, in ``lanes`` of equal cost; only those that are ``here`` are made, where that is
+    given. Which people share a chunk does not depend on the number of lanes.
 
     Person i has the places ``starts[i] .. starts[i] + counts[i] - 1``: positions in the record arrays, or in ``rows``
     where that is given (see :func:`drawn`; several arrangements can share one :func:`on_device`). A person with records
@@ -188,9 +190,10 @@ def arrange(
         raise InvalidArgument("wrong-length", "starts", problem)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and (counts >= 0).all() and (starts >= 0).all()):
         raise InvalidArgument("out-of-range", "starts", "starts, counts and weights are finite and not negative")
+    here = range(lanes) if here is None else here
     present = np.flatnonzero((counts > 0) & (weights > 0))
     if not len(present):
-        return tuple(Lane((), None) for _ in range(lanes))
+        return tuple(Lane((), None) for _ in here)
     shapes, place = layout.shapes(counts[present])
     # alike people side by side: a chunk takes as long as its longest
     order = np.lexsort((-counts[present], place))
@@ -203,7 +206,7 @@ def arrange(
     fields = np.append(starts, 0).astype(np.int32), padded.astype(np.int32), np.append(weights, np.float32(0))
     shared = on_device(rows) if isinstance(rows, np.ndarray) else rows
     result = []
-    for lane in range(lanes):
+    for lane in here:
         own = [index[of == lane] for index, of in zip(chunked, lane_of, strict=True)]
         people = [p for shape, index in zip(shapes, own, strict=True) for p in _calls(shape, index, *fields)]
         # lanes start at different ends, so that at first they compile different shapes

@@ -140,10 +140,12 @@ class EvaluationOptions(Section):
 class EngineOptions(Section):
     """``[engine]``: where it runs.
 
-    name  the simulator, in this process
+    name       the simulator
+    processes  processes that share one training; the model is the same, bit for bit, for any number of them
     """
 
     name: Literal["simulate"] = "simulate"
+    processes: Count = 1
 
 
 def _one_line(text: str) -> str:

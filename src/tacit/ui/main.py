@@ -37,6 +37,7 @@ from tacit.ui.console import (
 )
 
 if TYPE_CHECKING:
+    from tacit.engine.supervisor import Coordinator
     from tacit.planning.experiment import Experiment as Sections
     from tacit.planning.plan import Plan
 
@@ -64,13 +65,24 @@ def run(
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Continue this run.")] = None,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also train silo-only and pooled.")] = False,
     mlflow: Annotated[str | None, typer.Option("--mlflow", metavar="URI", help="Log to this MLflow server.")] = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option("--coordinator", metavar="HOST:PORT", help="The processes run on several machines, one on each."),
+    ] = None,
+    process_id: Annotated[int, typer.Option("--process-id", help="The number of this process; 0 coordinates.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Train as the experiment file says. Writes a run folder with model, metrics and report."""
+    from tacit.engine.supervisor import Coordinator, run_shared
     from tacit.planning.plan import plan
 
     planned = plan(experiment, changes)
-    train(planned, out=out, resume=resume, baselines=baselines, mlflow=mlflow, as_json=as_json)
+    machine = None if coordinator is None else Coordinator(coordinator, process_id)
+    if machine is None or process_id == 0:
+        train(planned, out=out, resume=resume, baselines=baselines, mlflow=mlflow, as_json=as_json, machine=machine)
+    else:
+        run_shared(planned, {}, Bars(console), machine)
+        show_line(f"process {process_id} has ended; process 0 has the run folder")
 
 
 def train(
@@ -81,6 +93,7 @@ def train(
     baselines: bool | tuple[str, ...] = False,
     mlflow: str | None = None,
     as_json: bool = False,
+    machine: Coordinator | None = None,
 ) -> None:
     from tacit import api
 
@@ -90,7 +103,9 @@ def train(
 
         optional("mlflow", "mlflow")  # missing packages are reported before training
     progress = None if as_json else Bars(console)
-    finished = api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress)
+    finished = api.trained(
+        experiment, out=out, resume=resume, baselines=baselines, progress=progress, coordinator=machine
+    )
     if mlflow is not None:
         log(finished, mlflow)
     show_finished(finished, as_json)
