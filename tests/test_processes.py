@@ -76,7 +76,7 @@ def test_processes_share_constants_that_were_released_and_a_key_without_a_seed(m
     changes = {"seed": None, "train": {"rounds": 2}}
     content = made("subject-sgd", 2, **changes)
     content["data"] |= {"standardize": "private"}
-    content["data"]["numeric"] = {"age": {"min": 0, "max": 100}, "pressure": {"min": 80, "max": 200}}
+    content["data"]["numeric"] = {"age": {"low": 0, "high": 100}, "pressure": {"low": 60, "high": 200}}
     run = tacit.run(content, out=tmp_path / "run")  # processes refuse each other where keys or constants differ
     assert run.result["status"] == "finished"
     assert len(metrics_of(run.path)) == 3
@@ -151,7 +151,9 @@ def test_lanes_of_all_processes_together_are_those_of_one(made):
     layout = Layout(parameters=100, pass_rows=16)
     every = arrange(starts, counts, np.ones(40), layout, lanes=4)
     groups = [ProcessGroup(place, 2) for place in range(2)]
-    shares = [arrange(starts, counts, np.ones(40), layout, lanes=4, here=group.shared([0, 1, 2, 3])) for group in groups]
+    shares = [
+        arrange(starts, counts, np.ones(40), layout, lanes=4, here=group.shared([0, 1, 2, 3])) for group in groups
+    ]
     for group, lanes in zip(groups, shares, strict=True):
         assert [len(lane.people) for lane in lanes] == [len(lane.people) for lane in group.shared(list(every))]
     assert ALONE.gathered(3) == (3,)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ import numpy as np
 from tacit.data.options import BINARY, Columns, DataOptions, Labels, NumericColumn, SurvivalLabel, declared_columns
 from tacit.data.table import Table, days_in, from_frame, gaps, is_date, match_names, numbers_in, refuse_rows, texts
 from tacit.errors import Note, Problems, UserError, nearest
+from tacit.kernels.stored import ROWS_AT_ONCE, Room, forget, in_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,13 @@ class Part:
     rows: np.ndarray | slice
     silo: np.ndarray | None = None
     subject: np.ndarray | None = None
+
+    def pieces(self, length: int) -> Iterator[tuple[slice, np.ndarray | slice, np.ndarray | None]]:
+        """The part in pieces: places in it, their rows of the table, and their silos."""
+        for first in range(0, length, ROWS_AT_ONCE):
+            piece = slice(first, first + ROWS_AT_ONCE)
+            rows = piece if isinstance(self.rows, slice) else self.rows[piece]
+            yield piece, rows, None if self.silo is None else self.silo[piece]
 
 
 @dataclass(frozen=True)
@@ -70,18 +78,20 @@ class FeatureEncoder:
         silo = self._silo_of(table) if self.standardize == "per-silo" else None
         return self.encode_parts(table, [Part(slice(None), silo)])[0]
 
-    def encode_parts(self, table: Table, parts: Sequence[Part]) -> list[np.ndarray]:
+    def encode_parts(self, table: Table, parts: Sequence[Part], room: Room = in_memory) -> list[np.ndarray]:
         """Features of several parts of one table; each column is read once and no wide intermediate is made."""
         width = self.columns.width
         lengths = [table.rows if isinstance(part.rows, slice) else len(part.rows) for part in parts]
-        outputs = [np.zeros((length, width), np.float32) for length in lengths]
+        outputs = [room(length, width) for length in lengths]
         problems = Problems()
         first, indicators = len(self.columns.numeric), self.columns.indicators
         for j, name in enumerate(self.columns.numeric):
             with problems.noted():
                 values = self._numbers(table, name)
                 for part, output in zip(parts, outputs, strict=True):
-                    output[:, j] = self._standardized(name, values[part.rows], part.silo)
+                    for piece, rows, silo in part.pieces(len(output)):
+                        output[piece, j] = self._standardized(name, values[rows], silo)
+                    forget(output)
         for name in indicators:
             missing = gaps(table.column(name, "data.numeric"))
             for part, output in zip(parts, outputs, strict=True):

@@ -19,6 +19,7 @@ from tacit.data.options import DataOptions, Labels
 from tacit.data.sources import SILOS, Raw, find_source, mixed, record_keys, subject_keys
 from tacit.data.table import match_names
 from tacit.errors import UserError, nearest
+from tacit.kernels.stored import Room, in_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +38,7 @@ def load(
     max_records_per_subject_and_silo: int | None = None,
     max_silos_per_subject: int | None = None,
     over_silo_cap: OverCap = "drop",
+    room: Room = in_memory,
 ) -> Federation:
     """The records of an experiment, grouped by silo and subject, with held-out rows apart.
 
@@ -64,7 +66,9 @@ def load(
     _check_subjects(subject, options)
 
     count = len(np.union1d(subject, test_subject))
-    return raw.federation(Part(train, silo, subject), Part(test, test_silo, test_subject), silo_names, how, count)
+    parts = Part(train, silo, subject), Part(test, test_silo, test_subject)
+    del keys, kept, order  # a large table has no room for what is not needed any more
+    return raw.federation(*parts, silo_names, how, count, room)
 
 
 def check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> None:

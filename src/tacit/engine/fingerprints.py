@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-import numpy as np
-
 from tacit.data import Federation
+from tacit.kernels.stored import in_pieces
 
 
 def fingerprint(federation: Federation) -> str:
@@ -15,7 +14,8 @@ def fingerprint(federation: Federation) -> str:
     digest = hashlib.blake2b(digest_size=16)
     train = federation.train
     for array in (train.features, train.labels, train.subject, train.silo):
-        digest.update(np.ascontiguousarray(array).data)
+        for piece in in_pieces(array):
+            digest.update(piece.data)
     return digest.hexdigest()
 
 
@@ -26,5 +26,6 @@ def data_fingerprint(federation: Federation, key: bytes) -> str:
     for records in (federation.train, federation.test):
         for array in (records.features, records.labels, records.subject, records.silo):
             digest.update(f"{array.dtype.str} {array.shape} ".encode())
-            digest.update(np.ascontiguousarray(array).data)
+            for piece in in_pieces(array):
+                digest.update(piece.data)
     return digest.hexdigest()

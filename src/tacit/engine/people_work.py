@@ -59,6 +59,7 @@ class PeopleWork(Worker):
 
     works_by = "subject"
     is_shared = True
+    from_disk = True
 
     def __init__(self, site: LocalSilos) -> None:
         method, facts, federation = site.method, site.facts, site.federation

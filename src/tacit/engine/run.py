@@ -67,16 +67,19 @@ from tacit.engine.process_group import ALONE, ProcessGroup
 from tacit.engine.simulate import Simulation
 from tacit.engine.supervisor import Coordinator, run_shared
 from tacit.engine.useless_models import problems
+from tacit.engine.worker import Worker
 from tacit.errors import Forbidden, UserError
+from tacit.kernels.stored import in_memory, on_disk
+from tacit.names import load as find_by_name
 from tacit.planning.experiment import located, read_experiment
 from tacit.planning.plan import Plan
 from tacit.privacy import Guarantee, Randomness
 
 REFERENCES = ("silo-only", "pooled")
 SILOS_ON_CURVES = 32  # with more silos, per-silo metrics are computed once, at the end
-# What a resumed run may change: a budget is about what is still to come, and processes change no number; all else is
-# about what was done already.
-MAY_CHANGE = ("privacy.budget", "engine.processes")
+# What a resumed run may change: a budget is about what is still to come, and processes and files change no number. All
+# else is about what was done already.
+MAY_CHANGE = ("privacy.budget", "engine.processes", "engine.features")
 
 
 class Progress(Protocol):
@@ -231,7 +234,11 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
             max_records_per_subject_and_silo=records,
             max_silos_per_subject=experiment.privacy.max_silos_per_subject,
             over_silo_cap=experiment.privacy.over_silo_cap,
+            room=on_disk if experiment.engine.features == "disk" else in_memory,
         )
+
+    if experiment.engine.features == "disk":
+        _check_on_disk(plan)
 
     if plan.records_kept == 0:
         most = plan.promise.facts.silos_of_a_subject
@@ -245,6 +252,18 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
     if tested_on == "held-out":
         return federation
     return replace(federation, held_out="none") if tested_on == "none" else _tested_on_file(plan, federation)
+
+
+def _check_on_disk(plan: Plan) -> None:
+    """Refuse work that takes all features into memory."""
+    field, method = "engine.features", plan.method
+    worker: type[Worker] = find_by_name(method.work.worker)
+    if not worker.from_disk or method.info.gathers != "nothing":
+        problem = f"{method.name} does not work subject by subject: it needs all features in memory"
+        raise UserError("not-supported", field, problem, 'use "memory", or a method such as subject-sgd')
+    if plan.data.standardize == "paid":
+        problem = "private constants are computed in memory"
+        raise UserError("not-supported", field, problem, 'use "memory", or declare the constants')
 
 
 def _tested_on_file(plan: Plan, federation: Federation) -> Federation:

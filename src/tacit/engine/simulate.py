@@ -25,6 +25,7 @@ from tacit.errors import UserError
 from tacit.exchange import Exchange, Plain, SumFacts, Summing, places_of
 from tacit.exchange.plain import Total
 from tacit.kernels import Arrays, key_words
+from tacit.kernels.stored import is_on_disk
 from tacit.methods import Facts, Info, ServerState
 from tacit.models import Params
 from tacit.names import load
@@ -89,6 +90,12 @@ class LocalSilos:
     def _arrays(self) -> Arrays:
         """Features as the model wants them, and labels. No index refers to the rows after the last record."""
         train = self.federation.train
+        if is_on_disk(train.features):
+            if self.learner.objective.prepare is not None:
+                problem = "the model changes features before training, which are in a file"
+                raise UserError("not-supported", "engine.features", problem, 'use "memory" or another model')
+            stored: Any = (train.features, train.labels)  # a call takes its own rows to the device
+            return Arrays(*stored)
         features = prepared(self.learner.objective, _at_least(1, train.features))
         return Arrays(*(jnp.asarray(_at_least(FEWEST_ROWS, array)) for array in (features, train.labels)))
 

@@ -55,10 +55,12 @@ class Worker:
 
     works_by   whose clipped contributions a sum has; None where they are neither those of silos nor of subjects
     is_shared  whether ``do`` can be shared among processes
+    from_disk  whether features may be in a file
     """
 
     works_by: ClassVar[Literal["silo", "subject"] | None] = None
     is_shared: ClassVar[bool] = False
+    from_disk: ClassVar[bool] = False
     method: Any  # with the parts that its worker knows
 
     def draw(self, number: int) -> Any:

@@ -32,13 +32,16 @@ from jax.flatten_util import ravel_pytree
 
 from tacit.kernels.exact_sums import Counts, Steps, bounded, toward_zero
 from tacit.kernels.lane_schedule import Lane, Layout, People, Shape
-from tacit.kernels.training import Arrays, Objective
+from tacit.kernels.stored import forget, is_on_disk
+from tacit.kernels.training import Arrays, Objective, power_of_two
 from tacit.models import Params, parameter_count
 
 # Integers that are added up exactly: people of up to 2^20 steps each in single precision (a product with ones is as
 # fast as the plain weighted sum), and counts in 32 bits.
 TOGETHER = 16
 COUNTS_TOGETHER = 256
+# Room for at least so many records of a call, where they are read from a file.
+FEWEST_ROWS = 1 << 12
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -217,7 +220,7 @@ def people_sum(
     work = _Work.of(objective, frozen, arrays, params, lane, computes, clip, scale, counts)
     total = _nothing(parameter_count(params))
     for people in lane.people:
-        total = _add_people(work, people, total)
+        total = _add_people(*work.in_memory(people), total)
     return total
 
 
@@ -235,10 +238,11 @@ def each_person(
     Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
     """
     work = _Work.of(objective, frozen, arrays, params, lane, computes, clip)
-    for people in lane.people:
-        index = np.asarray(people.index)
+    for arranged in lane.people:
+        index = np.asarray(arranged.index)
+        here, people = work.in_memory(arranged)
         for chunk in range(int(people.used)):
-            vectors, not_finite, below = _chunk_vectors(work, people, np.int32(chunk))
+            vectors, not_finite, below = _chunk_vectors(here, people, np.int32(chunk))
             real = index[chunk] >= 0
             lost = int(np.asarray(not_finite)[real].sum())
             yield ClippedVectors(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
@@ -337,6 +341,20 @@ class _Work:
         numbers = jax.tree.map(lambda n: np.int32(n) if isinstance(n, int) else np.float32(n), computes)
         return cls(objective, frozen, arrays, params, lane.rows, numbers, *floats)
 
+    def in_memory(self, people: People) -> tuple[_Work, People]:
+        """The work and the people of one call; where features are in a file, with the records of these people alone."""
+        if not is_on_disk(self.arrays.features):
+            return self, people
+        starts, counts = (np.asarray(places).ravel() for places in (people.starts, people.counts))
+        first = np.cumsum(counts) - counts
+        place = np.repeat(starts - first, counts) + np.arange(counts.sum())
+        row = place if self.rows is None else np.asarray(self.rows)[place]
+        stored: Any = self.arrays  # of numpy
+        arrays = Arrays(*(jnp.asarray(_filled_up(array[row])) for array in stored))
+        forget(self.arrays.features)
+        moved = replace(people, starts=first.astype(np.int32).reshape(people.starts.shape))
+        return replace(self, arrays=arrays, rows=None), moved
+
     def chunk(self, starts: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, how much was not finite, and
         who is below.
@@ -353,6 +371,13 @@ class _Work:
             return jax.vmap(person)(starts, counts)
         vector, not_finite, below = person(starts[0], counts[0])
         return vector[None], not_finite[None], below[None]
+
+
+def _filled_up(rows: np.ndarray) -> np.ndarray:
+    """``rows``, and zeros up to a power of two of them: few shapes are compiled."""
+    filled = np.zeros((power_of_two(max(len(rows), FEWEST_ROWS)), *rows.shape[1:]), rows.dtype)
+    filled[: len(rows)] = rows
+    return filled
 
 
 @dataclass(frozen=True)

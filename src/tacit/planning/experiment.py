@@ -142,10 +142,13 @@ class EngineOptions(Section):
 
     name       the simulator
     processes  processes that share one training; the model is the same, bit for bit, for any number of them
+    features   where the features of a table are kept: in memory, or in a temporary file (disk) for tables that are
+               larger than memory
     """
 
     name: Literal["simulate"] = "simulate"
     processes: Count = 1
+    features: Literal["memory", "disk"] = "memory"
 
 
 def _one_line(text: str) -> str:

@@ -25,6 +25,7 @@ from tacit.data.table import (
     as_written,
     from_frame,
     gaps,
+    identifiers,
     malformed_lines,
     match_names,
     numbers_in,
@@ -33,9 +34,11 @@ from tacit.data.table import (
     texts,
 )
 from tacit.errors import Problems, UserError, nearest
+from tacit.kernels.stored import Room, in_memory, in_pieces
 from tacit.names import BuiltIn, find
 
 ENVIRONMENT = "TACIT_DATA"
+MOST_DIGITS = 10**18  # integers below have keys of integers, larger ones those of their text
 Given: TypeAlias = Any  # what stands in for a file: a frame, a Table, or None
 SUBJECTS, SILOS = "data.subjects.column", "data.silos.column"
 
@@ -89,14 +92,20 @@ class Raw:
     record_keys: Callable[[], np.ndarray] | None = None
 
     def federation(
-        self, train: Part, test: Part, silo_names: tuple[str, ...], held_out: str, subject_count: int
+        self,
+        train: Part,
+        test: Part,
+        silo_names: tuple[str, ...],
+        held_out: str,
+        subject_count: int,
+        room: Room = in_memory,
     ) -> Federation:
-        """The chosen rows with their features."""
+        """The chosen rows with their features; ``room`` says where those of a table are kept."""
         encoder = unpaid = None
         if isinstance(self.features, tuple):
             table, encoder = self.features
             encoder = replace(encoder, silo_names=silo_names).fitted(table, train)
-            features = encoder.encode_parts(table, [train, test])
+            features = encoder.encode_parts(table, [train, test], room)
             if encoder.standardize == "paid":
                 unpaid = Unpaid(table, encoder, train, test)
         else:
@@ -231,7 +240,7 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         problems.found.append(malformed_lines(table, "data.path", Path(options.path or "").name))
     with problems.noted():
         if subject_column is not None:
-            subject = _numbered(table.identifiers(subject_column, SUBJECTS), subject_column, SUBJECTS)
+            subject = _numbered(_distinguished(table, subject_column), subject_column, SUBJECTS)
     with problems.noted():
         if silo_column is not None:
             known = declared.silo_names if silo_column == declared.silo else ()
@@ -288,9 +297,9 @@ def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarra
     """Silo numbers ``[rows]`` and silo names: in the ``known`` order, else sorted (numbers as numbers)."""
     import pandas as pd
 
-    values = texts(table.column(column, SILOS))
+    values = table.column(column, SILOS)
     _numbered(values, column, SILOS)
-    names = known or _sorted_names(pd.unique(values))
+    names = known or _sorted_names(texts(pd.unique(values)))
     codes, unknown = match_names(values, names)
     if unknown is not None:
         problem = f"column '{column}' has the silo '{unknown}'"
@@ -441,7 +450,7 @@ def row_keys(table: Table, subject_column: str | None) -> np.ndarray:
     import pandas as pd
 
     if subject_column is not None:
-        return identifier_keys(table.identifiers(subject_column, SUBJECTS))
+        return identifier_keys(_distinguished(table, subject_column))
     keys = np.zeros(table.rows, np.uint64)
     for name in table.names:
         keys = mixed(keys ^ _cell_keys(table.read(name)))
@@ -449,12 +458,21 @@ def row_keys(table: Table, subject_column: str | None) -> np.ndarray:
     return mixed(keys ^ mixed(before))
 
 
-def identifier_keys(identifiers: np.ndarray) -> np.ndarray:
-    """Keys ``[rows]`` uint64 of identifiers (text): that of the integer where one is written, else that of the text."""
+def _distinguished(table: Table, column: str) -> np.ndarray:
+    """Identifiers ``[rows]``: integers as they are, all else as text, of which a large table has no room."""
+    values = table.column(column, SUBJECTS)
+    return values if values.dtype.kind in "iu" else identifiers(values)
+
+
+def identifier_keys(names: np.ndarray) -> np.ndarray:
+    """Keys ``[rows]`` uint64 of identifiers (integers or text): that of the integer where one is written, else that of
+    the text."""
     import pandas as pd
 
-    codes, distinct = pd.factorize(identifiers)
-    texts = pd.Series(distinct, dtype=object).astype(str)
+    if names.dtype.kind in "iu" and -MOST_DIGITS < names.min(initial=0) <= names.max(initial=0) < MOST_DIGITS:
+        return np.concatenate([pd.util.hash_array(piece.astype(np.int64)) for piece in in_pieces(names)])
+    codes, distinct = pd.factorize(names)
+    texts = pd.Series(distinct).astype(str).astype(object)
     whole = texts.str.fullmatch(r"0|-?[1-9][0-9]{0,17}").to_numpy(bool)
     keys = pd.util.hash_array(texts.to_numpy(object))
     keys[whole] = pd.util.hash_array(texts[whole].to_numpy(np.int64))
