@@ -16,10 +16,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import tacit
 from tacit.studies.study import CSV, JSON, PAGE, TRAININGS, Study
 from tacit.studies.study_workers import workers
+from tacit.ui.main import app
+from tests.browser import BROWSER, Browser
 from tests.refusals import refuses
 from tests.studies import made_study
 
@@ -150,13 +153,33 @@ def test_table_json_and_page_have_every_result_and_say_that_tuning_is_not_accoun
 def test_status_and_plan_print_the_number_of_trainings_without_a_folder(tmp_path):
     file = made_study.written(tmp_path)
     for word in ("status", "plan"):
-        done = made_study.ran(word, file, "--out", tmp_path / "out", "--json")
-        assert done.returncode == 0, done.stderr
+        done = CliRunner().invoke(app, ["study", word, str(file), "--out", str(tmp_path / "out"), "--json"])
+        assert done.exit_code == 0, done.output
         printed = json.loads(done.stdout)
         assert (printed["trainings"], printed["finished"], printed["refused"]) == (12, 0, [])
     assert not (tmp_path / "out").exists()
-    wrong = made_study.ran(made_study.written(tmp_path, metric="rmse"))
-    assert wrong.returncode == 2
+
+
+def test_a_study_without_a_subcommand_is_run(finished):
+    done = CliRunner().invoke(app, ["study", str(finished.file), "--out", str(finished.path)])
+    assert done.exit_code == 0, done.output
+    assert str(finished.path / PAGE) in done.stdout.replace("\n", "")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+def test_the_page_is_drawn_with_bands_and_fits_a_phone(finished, tmp_path):
+    finished.write()
+    page = finished.path / PAGE
+    with Browser(tmp_path / "profile") as browser:
+        for width, dark in ((1280, False), (390, True)):
+            browser.open(page, width, dark=dark)
+            assert browser.run("document.documentElement.dataset.charts") == "1"
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            drawn = "Chart.getChart(document.querySelector('canvas')).data.datasets"
+            # two contenders: a line, and two edges of the band around it
+            assert browser.run(f"{drawn}.map(one => Boolean(one.edge)).join()") == "false,false,true,true,true,true"
+            assert browser.requests == [page.as_uri()]
+            assert browser.said == []
 
 
 def test_a_line_that_a_crash_cut_off_is_trained_again(finished, tmp_path):
