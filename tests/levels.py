@@ -49,6 +49,8 @@ LEVELS = {
     "report/test_report_browser.py": "process",
     "research": "component",
     "stability": "engine",
+    "studies": "component",
+    "studies/test_study_runs.py": "process",
     "test_cli.py": "process",
     "test_completion.py": "process",
     "test_contributing.py": "process",

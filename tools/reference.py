@@ -25,12 +25,13 @@ from tacit.federation.site.policy import Policy
 from tacit.methods import METHODS
 from tacit.models.model import MODELS
 from tacit.planning.experiment import Experiment
+from tacit.studies.study_file import StudyOptions
 from tools import errors_page
 
 FOLDER = errors_page.PAGE.parent
 GENERATED = "`python -m tools.reference` writes this page from the source.\n"
 BOUNDS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at most {}"}
-NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", dict: "table"}
+NAMES = {Any: "any value", int: "integer", float: "number", str: "text", bool: "true or false", dict: "table"}
 
 
 # ---- keys
@@ -109,6 +110,8 @@ def shown(value: Any) -> str:
         return "required"
     if value is None or value in ((), {}) or isinstance(value, BaseModel):
         return "–"
+    if isinstance(value, tuple):
+        return f"`{list(value)}`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f'`"{value}"`' if isinstance(value, str) else f"`{value:,}`" if isinstance(value, int) else f"`{value:g}`"
@@ -223,6 +226,20 @@ def policy_page() -> str:
             "[Running a federation](../deploy.md) has an example.\n",
             GENERATED,
             key_table(keys_of(Policy)),
+        ]
+    )
+
+
+def study_page() -> str:
+    """The keys of a study file."""
+    return "\n".join(
+        [
+            "# Study file\n",
+            "After reading this page you know every key of a study file: its type, range, default and meaning.\n",
+            "The file is TOML; `[[axes]]` and `[[contenders]]` are lists of tables. "
+            "[Compare methods](../how-to/studies.md) has an example.\n",
+            GENERATED,
+            key_table(keys_of(StudyOptions)),
         ]
     )
 
@@ -353,6 +370,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors": errors_page.page,
     "experiment": experiment_page,
     "policy": policy_page,
+    "study": study_page,
     "commands": commands_page,
     "python": python_page,
 }

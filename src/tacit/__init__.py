@@ -8,6 +8,7 @@
     run.predict(new_rows)                     # pandas out
     tacit.compare([run, other])
     tacit.audit(plan, frame=table)            # attack it: lower bounds on epsilon
+    tacit.study("study.toml").frame()         # methods over epsilons, seeds and settings
 
 The commands of the same names do the same things; see ``tacit --help``.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tacit.errors import Forbidden, TacitError, UserError
     from tacit.estimators import TacitClassifier, TacitRegressor, TacitSurvival
     from tacit.families.survey.ask import survey
+    from tacit.studies.study import study
 
 __all__ = [
     "Forbidden",
@@ -35,6 +37,7 @@ __all__ = [
     "compare",
     "plan",
     "run",
+    "study",
     "survey",
 ]
 

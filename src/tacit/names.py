@@ -25,6 +25,7 @@ COMMANDS = ("tacit.families.survey.command:survey",)
 # names of the package ``tacit`` that are not those of ``tacit.api``
 FUNCTIONS = {
     "survey": "tacit.families.survey.ask:survey",
+    "study": "tacit.studies.study:study",
     **{name: f"tacit.errors:{name}" for name in ("Forbidden", "TacitError", "UserError")},
     **{name: f"tacit.estimators:{name}" for name in ("TacitClassifier", "TacitRegressor", "TacitSurvival")},
 }

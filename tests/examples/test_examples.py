@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 
 import tacit
+from tacit.studies.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-FILES = sorted(EXAMPLES.rglob("*.toml"))
+STUDIES = sorted((EXAMPLES / "studies").glob("*.toml"))
+FILES = sorted(set(EXAMPLES.rglob("*.toml")) - set(STUDIES))
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +42,13 @@ def test_every_example_is_a_plan_without_data(file: Path) -> None:
 def test_every_example_names_its_command(file: Path) -> None:
     first = file.read_text(encoding="utf-8").splitlines()[0]
     assert first.startswith(f"# tacit run {file.relative_to(ROOT).as_posix()}")
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.name)
+def test_every_study_can_be_planned_without_data_and_names_its_command(file: Path, tmp_path: Path) -> None:
+    study = Study(file, tmp_path)
+    assert study.planned.cells
+    assert file.read_text(encoding="utf-8").splitlines()[0] == f"# tacit study {file.relative_to(ROOT).as_posix()}"
 
 
 def test_the_made_table_has_the_columns_and_clinics_of_its_script() -> None:

@@ -140,7 +140,7 @@ def run(
     federation = load_federation(plan, frame)
     _check_released_once(plan, federation)
     randomness = randomness or Randomness.from_seed(plan.experiment.seed)
-    simulation = _simulation(plan, federation, randomness, processes)
+    simulation = simulation_of(plan, federation, randomness, processes)
     clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
     with clock("ledger"):
         records = fingerprint(federation)
@@ -152,7 +152,7 @@ def run(
             simulation.prepare(1)
             jax.block_until_ready(simulation.state)  # what does not fit into memory fails before there is a folder
         _make_folder(place)
-    with _alone(place):
+    with alone(place):
         finished = _trained(training, resume is not None, references)
     simulation.end()
     return finished
@@ -161,7 +161,7 @@ def run(
 def take_part(plan: Plan, randomness: Randomness, processes: ProcessGroup) -> None:
     """The share of a process that is not the first: it writes nothing."""
     federation = load_federation(plan)
-    simulation = _simulation(plan, federation, randomness, processes)
+    simulation = simulation_of(plan, federation, randomness, processes)
     _check_same(plan, fingerprint(federation), simulation)
     if federation.unpaid is not None:
         columns = [0.0] * len(federation.unpaid.columns.numeric)
@@ -545,9 +545,10 @@ class _Training(Hooks):
         return problems(task, self.simulation.outputs(test.features, test.silo), test, losses)
 
 
-def _simulation(
+def simulation_of(
     plan: Plan, federation: Federation, randomness: Randomness, processes: ProcessGroup = ALONE
 ) -> Simulation:
+    """The engine at the start of a plan."""
     model = plan.experiment.model
     start = None if model.init_from is None else plan.path(model.init_from)
     made = learner(model, federation.labels, federation.train.features.shape[1:], randomness, start)
@@ -593,7 +594,7 @@ def _references(main: _Training, names: tuple[str, ...]) -> Iterator[tuple[str, 
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
-            simulation = _simulation(changed, main.federation, randomness)
+            simulation = simulation_of(changed, main.federation, randomness)
             rounds = SimulatedRounds(changed, main.federation, simulation, Clock())
             training = _Training(rounds, folder, main.progress, main.fingerprint)
             stopped = training.train() == "stopped"
@@ -645,7 +646,7 @@ def _make_folder(place: Path) -> None:
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def alone(place: Path, field: str = "--resume") -> Iterator[None]:
     """Keep other processes from working in the same folder; the lock ends with the process, however it ends."""
     descriptor = os.open(place, os.O_RDONLY)
     try:
@@ -653,7 +654,7 @@ def _alone(place: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             problem = f"another process is at work in '{place}'"
-            raise UserError("in-use", "--resume", problem, "wait until it has ended") from None
+            raise UserError("in-use", field, problem, "wait until it has ended") from None
         yield
     finally:
         os.close(descriptor)

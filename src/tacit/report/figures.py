@@ -51,13 +51,15 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart."""
+    """One line of a chart; ``low`` and ``high`` are the edges of a band around it."""
 
     name: str
     style: Style
     x: Sequence[float]
     y: Sequence[float | None]
     off: bool = False  # hidden until the reader chooses it in the legend
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
 
 
 @dataclass(frozen=True)
@@ -335,6 +337,8 @@ def _line(one: Series, most: int) -> Figure:
         **_look(one.name, one.style),
         "x": [rounded(one.x[k]) for k in kept],
         "y": [rounded(one.y[k]) for k in kept],
+        **({"low": [rounded(one.low[k]) for k in kept]} if one.low else {}),
+        **({"high": [rounded(one.high[k]) for k in kept]} if one.high else {}),
         **({"off": True} if one.off else {}),
     }
 

@@ -19,7 +19,15 @@ import typer
 from tacit.errors import Deprecated, Note, TacitError, UserError
 from tacit.names import COMMANDS as FAMILY_COMMANDS
 from tacit.names import load
-from tacit.ui import federation_commands, init_command, ledger_commands, model_commands, report_commands, sheet_commands
+from tacit.ui import (
+    federation_commands,
+    init_command,
+    ledger_commands,
+    model_commands,
+    report_commands,
+    sheet_commands,
+    study_commands,
+)
 from tacit.ui.arguments import Changes, Experiment, Json, Out
 from tacit.ui.console import (
     Bars,
@@ -277,6 +285,7 @@ app.add_typer(federation_commands.app, name="federation")
 app.add_typer(ledger_commands.app, name="ledger")
 app.add_typer(model_commands.app, name="model")
 app.add_typer(sheet_commands.app, name="sheet")
+app.add_typer(study_commands.app, name="study")
 
 
 def main() -> None:

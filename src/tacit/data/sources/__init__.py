@@ -50,7 +50,8 @@ class SourceFacts:
     ``silo_count`` and ``subject_count`` are those of the data themselves, or of the assignment where one is asked for.
     ``feature_shape`` is the shape of one record. ``columns`` are the declared feature columns of a table, empty where
     it declares none, None for what is no table. ``holds_out_people``: whole people are held out, by lot.
-    ``subject_column`` says whose a row of a table is, ``label`` which columns hold what is learned.
+    ``subject_column`` says whose a row of a table is, ``label`` which columns hold what is learned. ``own_test``: the
+    source brings its held-out records, the same under every seed.
     """
 
     labels: Labels
@@ -62,6 +63,7 @@ class SourceFacts:
     holds_out_people: bool = False
     subject_column: str | None = None
     label: str | SurvivalLabel | None = None
+    own_test: bool = False
 
 
 @dataclass(frozen=True)
@@ -385,6 +387,7 @@ def _table_facts(options: DataOptions, declared: Declaration, origin: str) -> So
         subject is not None and declared.split is None,
         subject,
         declared.label,
+        declared.split is not None and not declared.split_is_drawn,
     )
 
 

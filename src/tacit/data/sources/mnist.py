@@ -31,6 +31,7 @@ def facts(options: DataOptions) -> SourceFacts:
         subject_count=options.subjects.count or (WRITERS if writers else TRAINING_IMAGES),
         origin=ORIGIN,
         feature_shape=(28, 28),
+        own_test=True,
     )
 
 

@@ -131,6 +131,13 @@
 
   function xOf(figure, one) { return one.x || figure.series[0].x; }
 
+  function edges(one, x, behind) {
+    // the band around a line: two lines of the same name, and the space between them
+    if (!one.low) { return []; }
+    const edge = { label: one.name, edge: true, borderWidth: 0, pointRadius: 0, pointHitRadius: 0, pointHoverRadius: 0, spanGaps: true, order: behind + 1 };
+    return [{ ...edge, data: pairs(x, one.low) }, { ...edge, data: pairs(x, one.high), fill: "-1", backgroundColor: color(one.color, "26") }];
+  }
+
   function lines(figure) {
     const band = figure.series.findIndex(function (one) { return one.color === "pale"; });
     const shown = figure.series.concat(figure.chosen ? [figure.chosen] : []);
@@ -143,13 +150,14 @@
           if (one.color === "pale") { made.borderWidth = 1; made.pointRadius = 0; made.borderDash = []; }
           if (one.color === "pale" && index > band) { made.fill = band; made.backgroundColor = color("pale", "55"); }
           return { ...made, order: shown.length - index };
-        }),
+        }).concat(shown.flatMap(function (one) { return edges(one, xOf(figure, one), shown.length); })),
       },
       options: {
         scales: { x: axis(figure.x, { bounds: "data", grid: { display: false } }), y: axis(figure.y) },
         interaction: { mode: "nearest", axis: "x", intersect: false },
         plugins: {
           tooltip: {
+            filter: function (item) { return !item.dataset.edge; },
             itemSort: function (a, b) { return b.datasetIndex - a.datasetIndex; },
             callbacks: {
               title: function (items) { return items.length ? (figure.x.title || "") + " " + FORMATS.digits(items[0].parsed.x) : ""; },
