@@ -51,7 +51,7 @@ def recipe(kind: str, epsilon: float, people: int, spread: Spread) -> dict[str, 
         "privacy": {} if people < 100_000 else {"delta": 10.0 ** -math.ceil(math.log10(people) + 1e-9)},
         "exchange": {"name": "masked"},
     }
-    if spread.typical / spread.most < 0.36 and slots <= MOST_SLOTS:
+    if spread.typical / spread.most < 0.8 and slots <= MOST_SLOTS:
         made["method"]["weights"] = "records"
         made["exchange"] = {"name": "weighted", "slots": slots, "encrypted": False}
     elif spread.most < spread.silos:
