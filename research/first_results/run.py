@@ -116,6 +116,9 @@ def by_hand(name: str) -> Iterator[Settings]:
         yield changed(own, 8.0, clip=0.5)
     if name == "diabetes130":
         yield from (changed(own, step) for step in (24.0, 80.0, 240.0))
+        yield changed(own, 40.0, clip=0.5)  # docs/subject.md
+    if name == "insteval":
+        yield changed(own, 40.0, clip=0.1)  # docs/subject.md
     if name == "writers":
         yield changed(own, 12.0, 80, clip=0.1)  # examples/subject/writers.toml
     elif count < 10_000:
@@ -139,7 +142,7 @@ class Rule(NamedTuple):
     share: float = 0.8
 
 
-RULES = [Rule(*one) for one in product((0.005, 0.0), (10.0, 3.0), (3.0, 1.0), (0.8, 0.36))]
+RULES = [Rule(*one) for one in product((0.005, 0.0), (10.0, 3.0), (3.0,), (0.8, 0.36))]
 RULES += [Rule(math.inf, share=share) for share in (0.8, 0.36)]
 
 
