@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ import tacit
 from tacit.data import Records
 from tacit.engine.useless_models import problems
 from tacit.models import convexity, task_for
+from tacit.planning.verdict import verdict
 from tests.made import experiment, visits
 from tests.refusals import refuses
 from tests.stability.make import flat
@@ -30,6 +33,40 @@ def test_left_out_settings_follow_one_rule_and_are_written_down():
     again = tacit.plan(private(train={"rounds": 7, "server_learning_rate": 0.5})).experiment.train
     assert (again.rounds, again.server_optimizer, again.server_learning_rate) == (7, "momentum", 0.5)
     assert "server_learning_rate = 3.0" in plan.to_toml()
+
+
+def of_many(people: int = 1_000_000, **sections) -> dict:
+    made = private(privacy={"delta": 1e-7}, **sections)
+    made["data"]["subjects"] = {"column": "person", "count": people}
+    return made
+
+
+def test_in_little_noise_gradients_are_clipped_and_no_guarantee_changes():
+    plan = tacit.plan(of_many())
+    assert (plan.options.clip, plan.experiment.train.server_learning_rate) == (0.5, 10.0)
+    assert plan.experiment.method["clip"] == 0.5
+    assert plan.guarantees() == tacit.plan(of_many(train={"server_learning_rate": 3.0})).guarantees()
+    assert tacit.plan(tomllib.loads(plan.to_toml())).to_toml() == plan.to_toml()
+
+
+def test_a_rate_without_a_clip_is_one_along_directions():
+    for train in ({"server_learning_rate": 3.0}, {"server_learning_rate": 10.0}):
+        assert tacit.plan(of_many(train=train)).options.clip is None
+    assert tacit.plan(of_many(train={"rounds": 40})).options.clip == 0.5
+
+
+def test_little_noise_is_a_matter_of_public_facts():
+    def clip(people: int, epsilon: float) -> float | None:
+        made = of_many(people)
+        made["method"]["target_epsilon"] = epsilon
+        found = verdict(tacit.plan(made))
+        assert found is not None
+        assert (tacit.plan(made).options.clip == 0.5) == (found.ratio <= 0.005)
+        return tacit.plan(made).options.clip
+
+    assert clip(300, 8.0) is None
+    assert clip(100_000, 8.0) == 0.5
+    assert clip(30_000, 0.1) is None
 
 
 @pytest.mark.parametrize("method", [{"clip": 1.0}, {"clip_first": True}, {"local_epochs": 2}])

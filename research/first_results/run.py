@@ -2,10 +2,12 @@
 
     TACIT_DATA=… python -m research.first_results.run              train what is missing, then print the table
     TACIT_DATA=… python -m research.first_results.run --only heart     one data set
+    TACIT_DATA=… python -m research.first_results.run --constants      constants, with each data set left out in turn
+    TACIT_DATA=… python -m research.first_results.run --weights        record weights, 1 / m, a lot, declared caps
 
 Every training is a line of ``trainings.jsonl``; a command that was stopped continues there. Data are split with
-``data.seed = 0``. Constants of the rule and settings by hand are chosen on a fifth of the *training* people with a seed
-of its own (``research.study``); results have seeds 0 … 4 and people that no choice has seen. Nothing declares in how
+``data.seed = 0``. Constants of the rule and settings by hand are chosen on a fifth of the *training* people with seeds
+of their own (``research.study``); results have seeds 0 … 4 and people that no choice has seen. Nothing declares in how
 many silos a subject can be: ``recipe`` of ``tacit init`` gets the number of silos.
 """
 
@@ -13,11 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +32,9 @@ import tacit
 from research.study import CHOOSING_SEED, spread, trial, without_strangers
 from tacit.data import Federation
 from tacit.engine import load_federation
-from tacit.planning.template import Spread, recipe
+from tacit.planning.plan import Plan
+from tacit.planning.template import MOST_SLOTS, Spread, recipe
+from tacit.planning.verdict import verdict
 
 KEPT = Path(__file__).with_name("trainings.jsonl")
 SEEDS = range(5)
@@ -76,16 +83,21 @@ def people(name: str) -> tuple[Federation, int, Spread]:
 
 
 def default(name: str, views: list[str] = VIEWS) -> Settings:
-    """What ``tacit init`` writes where no cap is declared. A masked sum is added up in the clear: with weights 1 / m,
-    its noise for all views is that of the public view in the plain exchange, and the simulator is ten times as fast."""
+    """What ``tacit init`` writes where no cap is declared."""
     _, count, over = people(name)
-    made = recipe("binary", 4.0, count, over)
-    if made["exchange"]["name"] == "masked":
-        return capped({})
-    return {"method": made["method"], "exchange": made["exchange"], "privacy": {"against": views}}
+    return weighted(name, views) if recipe("binary", 4.0, count, over)["exchange"]["name"] == "weighted" else capped({})
+
+
+def weighted(name: str, views: list[str] = VIEWS) -> Settings:
+    """Record weights, added up in the clear with the noise of the encrypted exchange."""
+    exchange = {"name": "weighted", "slots": 2 * people(name)[1], "encrypted": False}
+    method = {"name": "subject-sgd", "target_epsilon": 4.0, "weights": "records"}
+    return {"method": method, "exchange": exchange, "privacy": {"against": views}}
 
 
 def capped(method: Mapping[str, Any]) -> Settings:
+    """Weights 1 / m. A masked sum is added up in the clear: its noise for all views is that of the public view in the
+    plain exchange where no cap is declared, and the simulator is ten times as fast."""
     own = {"name": "subject-sgd", "target_epsilon": 4.0, **method}
     return {"method": own, "exchange": {"name": "plain"}, "privacy": {"against": ["public"]}}
 
@@ -98,21 +110,113 @@ def changed(settings: Settings, step: float, rounds: int = 40, **method: Any) ->
 def by_hand(name: str) -> Iterator[Settings]:
     """The grid: steps along directions, a clip, more rounds, and the other weights."""
     _, count, _ = people(name)
-    own, is_capped = default(name), "weights" not in default(name)["method"]
+    own = default(name)
     if name not in ("writers", "insteval"):  # a training takes more than half a minute there
         yield from (changed(own, step) for step in (1.0, 10.0))
         yield changed(own, 8.0, clip=0.5)
     if name == "diabetes130":
         yield from (changed(own, step) for step in (24.0, 80.0, 240.0))
+        yield changed(own, 40.0, clip=0.5)  # docs/subject.md
+    if name == "insteval":
+        yield changed(own, 40.0, clip=0.1)  # docs/subject.md
     if name == "writers":
         yield changed(own, 12.0, 80, clip=0.1)  # examples/subject/writers.toml
-    elif not is_capped:
-        yield changed(capped({}), 3.0)
     elif count < 10_000:
-        weighted = {"name": "weighted", "slots": 2 * count, "encrypted": False}
-        other = {"method": {**own["method"], "weights": "records"}, "exchange": weighted}
-        yield changed({**other, "privacy": {"against": VIEWS}}, 3.0)
-    yield own
+        yield changed(capped({}), 3.0)
+    yield changed(own, 3.0)
+    yield changed(own, 10.0, clip=0.5)
+
+
+class Rule(NamedTuple):
+    """Constants of the rule; the first values are those of Tacit.
+
+    little_noise  noise over signal below which gradients are clipped
+    clip_rate     the server's rate with that clip
+    rate          the server's rate along directions
+    share         mean share of silos with records of a subject, above which weights are 1 / m
+    """
+
+    little_noise: float = 0.005
+    clip_rate: float = 10.0
+    rate: float = 3.0
+    share: float = 0.8
+
+
+RULES = [Rule(*one) for one in product((0.005, 0.0), (10.0, 3.0), (3.0,), (0.8, 0.36))]
+RULES += [Rule(math.inf, share=share) for share in (0.8, 0.36)]
+
+
+def by_rule(name: str, rule: Rule) -> Settings:
+    """The settings of a data set by a rule with these constants."""
+    _, count, over = people(name)
+    own = weighted(name) if over.typical / over.silos < rule.share and 2 * count <= MOST_SLOTS else capped({})
+    ratio = _ratio(name, "weights" in own["method"])
+    return changed(own, rule.clip_rate, clip=0.5) if ratio <= rule.little_noise else changed(own, rule.rate)
+
+
+@cache
+def _ratio(name: str, by_records: bool) -> float:
+    found = verdict(tacit.plan(experiment(WORLDS[name], changed(weighted(name) if by_records else capped({}), 3.0), 0)))
+    assert found is not None
+    return found.ratio
+
+
+def validation(name: str, rule: Rule, limit: list[int]) -> float:
+    """On held-out training people; three splits of the smaller data sets."""
+    seeds = [CHOOSING_SEED + k for k in range(3 if name in ("heart", "randhie") else 1)]
+    scores = [trained(name, by_rule(name, rule), seed, limit) for seed in seeds]
+    return statistics.mean(score for score in scores if score is not None)
+
+
+def left_out_in_turn(limit: list[int]) -> None:
+    """For each data set: the constants that are best on the other five, and their scores on its test people."""
+    print("| left out | constants (little noise, rate with clip, rate, share) | score with them |")
+    print("|---|---|---|")
+    for name in WORLDS:
+        others = [other for other in WORLDS if other != name]
+        rule = max(RULES, key=lambda one: sum(validation(other, one, limit) for other in others))
+        same = by_rule(name, rule) == by_rule(name, Rule())
+        scores = [trained(name, default(name) if same else by_rule(name, rule), seed, limit) for seed in SEEDS]
+        print(f"| {name} | {', '.join(f'{value:g}' for value in rule)} | {spread(scores)} |", flush=True)
+
+
+def by_lot(federation: Federation, silos: int, seed: int) -> Federation:
+    """Every subject's records in one silo alone, which is drawn whether or not it has records there."""
+    train = federation.train
+    found, place = np.unique(train.subject, return_inverse=True)
+    home = np.random.default_rng([seed, 11]).integers(silos, size=len(found))
+    return replace(federation, train=train.take(home[place] == train.silo))
+
+
+CAPS = {"heart": 2, "randhie": 1, "creditcard": 4, "insteval": 6, "diabetes130": 2}
+
+
+def compared_weights(limit: list[int]) -> None:
+    """Record weights, 1 / m over all silos, one silo by lot, and declared caps, each with the noise for all views."""
+    print("| data | record weights | 1 / m, no cap | one silo by lot | declared cap |")
+    print("|---|---|---|---|---|")
+    for name, cap in CAPS.items():
+        rows = {"records": default(name) if name == "diabetes130" else weighted(name), "capped": capped({})}
+        for label, most in (("lot", 1), ("cap", cap)):
+            own = capped({"noise_multiplier": _masked_noise(name, most)})
+            del own["method"]["target_epsilon"]
+            rows[label] = {**own, "privacy": {**own["privacy"], "max_silos_per_subject": most}}
+        cells = [
+            "–"
+            if label == "records" and name == "diabetes130"
+            else spread([trained(name, one, seed, limit, label) for seed in SEEDS])
+            for label, one in rows.items()
+        ]
+        print(f"| {name} | {' | '.join(cells)} (m = {cap}) |", flush=True)
+
+
+def _masked_noise(name: str, most: int) -> float:
+    """The noise multiplier of a masked sum with this cap, at epsilon 4 against all views."""
+    own = capped({})
+    privacy = {"against": VIEWS, "max_silos_per_subject": most}
+    found = tacit.plan(experiment(WORLDS[name], {**own, "exchange": {"name": "masked"}, "privacy": privacy}, 0))
+    assert found.noise_multiplier is not None
+    return found.noise_multiplier
 
 
 def without_privacy() -> list[Settings]:
@@ -122,9 +226,25 @@ def without_privacy() -> list[Settings]:
     ]
 
 
-def trained(name: str, settings: Settings, seed: int, limit: list[int]) -> float | None:
-    """The score of a training, from the file where it is known; None where the limit is reached."""
-    key = json.dumps([name, settings, seed], sort_keys=True)
+def spelled_out(name: str, settings: Settings) -> Settings:
+    """With what the rule sets: a key of ``trainings.jsonl`` does not depend on today's constants."""
+    if "train" in settings:
+        return settings
+    found = _plan(name, json.dumps(settings)).experiment
+    step = {"server_learning_rate": found.train.server_learning_rate, "server_optimizer": found.train.server_optimizer}
+    return {**settings, "method": dict(found.method), "train": {"rounds": found.train.rounds, **step}}
+
+
+@cache
+def _plan(name: str, settings: str) -> Plan:
+    return tacit.plan(experiment(WORLDS[name], json.loads(settings), 0))
+
+
+def trained(name: str, settings: Settings, seed: int, limit: list[int], spread_by: str = "") -> float | None:
+    """The score of a training, from the file where it is known; None where the limit is reached. ``spread_by`` is how
+    subjects come to have few silos: by lot, or by a cap that drops records of further silos."""
+    parts = [name, spelled_out(name, settings), seed, *([spread_by] if spread_by in ("lot", "cap") else [])]
+    key = json.dumps(parts, sort_keys=True)
     found = known()
     if key in found:
         return found[key]
@@ -133,9 +253,13 @@ def trained(name: str, settings: Settings, seed: int, limit: list[int]) -> float
     limit[0] -= 1
     world, begun = WORLDS[name], time.monotonic()
     federation = people(name)[0]
-    if seed == CHOOSING_SEED:
+    if seed >= CHOOSING_SEED:
         federation = without_strangers(federation, seed)
     plan = tacit.plan(experiment(world, settings, seed))
+    if spread_by == "lot":
+        federation = by_lot(federation, plan.promise.facts.silos, seed)
+    elif spread_by == "cap":
+        federation = load_federation(plan)
     score = trial(plan, federation).get(world.metric, float("nan"))
     found[key] = score
     epsilon = max(g.epsilon for g in plan.guarantees()) if "target_epsilon" in settings["method"] else None
@@ -173,8 +297,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=WORLDS, action="append")
     parser.add_argument("--limit", type=int, default=10_000, help="stop after this many new trainings")
+    parser.add_argument("--constants", action="store_true", help="choose constants with each data set left out in turn")
+    parser.add_argument("--weights", action="store_true", help="compare weights")
     options = parser.parse_args()
     limit = [options.limit]
+    if options.constants or options.weights:
+        (left_out_in_turn if options.constants else compared_weights)(limit)
+        return
     labels = ("default", "public", "chosen", "none")
     print("| data | default, all views | default, public alone | chosen by hand | no privacy | chosen - default |")
     print("|---|---|---|---|---|---|")

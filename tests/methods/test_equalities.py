@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
-from tests.methods.worlds import federation, simulation, weights
+from tacit.planning.preview import noise_to_signal
+from tests.methods.worlds import federation, planned, simulation, weights
 
 FACTS = {"records_per_silo": 20, "subjects": {"column": "person", "count": 40}}
 COMMON = {"noise_multiplier": 1.0, "clip": 0.5, "sample_rate": 0.3, "batches_per_round": 3}
@@ -56,3 +58,21 @@ def test_a_seed_gives_the_same_run_again_and_another_seed_another():
         found.append(weights(sim))
     np.testing.assert_array_equal(found[0], found[1])
     assert np.abs(found[0] - found[2]).max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["uldp-sgd", "uldp-avg"])
+def test_divided_by_people_a_rate_is_the_papers_times_the_silos(name):
+    """A power of two of silos: both quotients are exact."""
+    records, found, plans = made(np.arange(40) % 4, silos=4), [], []
+    for divisor, rate in (("paper", 8.0), ("people", 2.0), ("people", 8.0)):
+        method = {"name": name, "noise_multiplier": 1.0, "clip": 0.5, "divisor": divisor}
+        train = {"server_learning_rate": rate}
+        sim = simulation(records, method, rounds=2, data=FACTS, train=train)
+        for number in (1, 2):
+            sim.round(number)
+        found.append(weights(sim))
+        plans.append(planned(method, silos=4, train=train))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.abs(found[1] - found[2]).max() > 1e-3
+    assert plans[0].guarantees() == plans[1].guarantees()
+    assert [noise_to_signal(plan).step for plan in plans] == [1.0, 1.0, 4.0]

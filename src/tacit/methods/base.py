@@ -203,6 +203,8 @@ class TrainRule:
     """Values of ``[train]`` for options that set none of the keys ``without``.
 
     rate, number_rate  the server's rate for classes, and for numbers as labels
+    clip, clip_rate    for classes: a clip, and the server's rate with it, where noise over signal is below
+                       ``little_noise`` and no rate is given
     """
 
     without: tuple[str, ...]
@@ -210,6 +212,9 @@ class TrainRule:
     optimizer: str
     rate: float
     number_rate: float
+    clip: float
+    clip_rate: float
+    little_noise: float
 
     def applies(self, options: Options) -> bool:
         return not any(getattr(options, key) for key in self.without)

@@ -343,7 +343,18 @@ class SubjectClaim(Claim):
 # Gradients are scaled to length 1 where nothing is said about how they are clipped. One rule for these directions, on
 # all data sets that it was tried on: a step of 3 along their mean, momentum .9, 40 rounds (docs/training.md).
 # Directions turn around within the error of a fit, which is small where numbers are predicted well: a step of .1 there.
-DIRECTIONS = TrainRule(("clip", "adaptive_clip", "local_epochs", "clip_first"), 40, "momentum", 3.0, 0.1)
+# The direction of a subject with one record does not say how wrong the model is about it: its step never ends. In
+# little noise the length of a gradient is worth more than the signal that a clip takes.
+DIRECTIONS = TrainRule(
+    ("clip", "adaptive_clip", "local_epochs", "clip_first"),
+    rounds=40,
+    optimizer="momentum",
+    rate=3.0,
+    number_rate=0.1,
+    clip=0.5,
+    clip_rate=10.0,
+    little_noise=0.005,
+)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tacit.data import SourceFacts
 from tacit.errors import UserError, nearest
 from tacit.exchange import Exchange
 from tacit.methods import Options
-from tacit.planning.experiment import Experiment, ModelOptions, PrivacyOptions
+from tacit.planning.experiment import Experiment, ModelOptions, PrivacyOptions, TrainOptions
+from tacit.planning.verdict import verdict
+
+if TYPE_CHECKING:
+    from tacit.planning.plan import Plan
 
 
 def settled(experiment: Experiment, options: Options, exchange: Exchange, known: SourceFacts) -> Experiment:
@@ -23,6 +29,26 @@ def settled(experiment: Experiment, options: Options, exchange: Exchange, known:
         return experiment
     sections = {"train": train.model_copy(update=left_out), "privacy": privacy.model_copy(update=capped)}
     return experiment.model_copy(update=sections)
+
+
+def clipped_in_little_noise(plan: Plan, given: TrainOptions, labels: str) -> Plan:
+    """With the clip of the method's rule, where noise is small next to the signal. ``given`` is what the experiment
+    says itself: a rate without a clip is one along directions. Noise is relative to the clip: no guarantee changes."""
+    options, rule, experiment = plan.options, plan.options.train_rule, plan.experiment
+    if (
+        rule is None
+        or not rule.applies(options)
+        or labels == "real"
+        or "server_learning_rate" in given.model_fields_set
+    ):
+        return plan
+    found = verdict(plan)
+    if found is None or found.ratio > rule.little_noise:
+        return plan
+    clip = {"clip": rule.clip}
+    train = experiment.train.model_copy(update={"server_learning_rate": rule.clip_rate})
+    made = experiment.model_copy(update={"train": train, "method": {**experiment.method, **clip}})
+    return replace(plan, experiment=made, promise=replace(plan.promise, options=replace(options, **clip)))
 
 
 def check_delta(privacy: PrivacyOptions, people: int | None) -> None:

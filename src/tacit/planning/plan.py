@@ -46,7 +46,14 @@ from tacit.planning.experiment import (
     read_experiment,
     respelled,
 )
-from tacit.planning.left_out import check_delta, check_headline, delta_warning, settled, weights_warning
+from tacit.planning.left_out import (
+    check_delta,
+    check_headline,
+    clipped_in_little_noise,
+    delta_warning,
+    settled,
+    weights_warning,
+)
 from tacit.privacy import Event, Guarantee, Unit, View
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.terms import FEWEST_STATISTICS_NOISE, LOG_LOSS_BOUND, STATISTICS_NOISE, guarantees_html, noise_text
@@ -258,14 +265,15 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     options.check(exchange)
     _check_step(experiment.train, options.info)
     known = source_facts(located_data(experiment.data, folder))
-    experiment = settled(experiment, options, exchange, known)
+    given, experiment = experiment.train, settled(experiment, options, exchange, known)
     _check_model(experiment, known)
     _check_task(options, known)
     if options.info.personal and options.info.private and experiment.evaluation.status == "paid":
         problem = "'private' does not cover metrics of the silos' own models, which no noise protects"
         raise UserError("not-supported", "evaluation.status", problem, "use 'outside-guarantee', or name a public file")
     promised = _with_noise(_promise(experiment, options, exchange, known), experiment.privacy)
-    result = Plan(experiment, promised, folder)
+    result = clipped_in_little_noise(Plan(experiment, promised, folder), given, known.labels.kind)
+    promised = result.promise
     exchange.check(sum_facts(promised.method, promised.facts))
     promised.method.claim.check_size(None)
     check_headline(experiment.evaluation.headline, result.metric_names)

@@ -29,6 +29,8 @@ class NoiseToSignal:
     norm          the noise's typical l2 norm: std times the root of ``parameters``
     units         how many clipped contributions a sum has on average, in words and as a number; None where not public
     largest       the largest norm of their sum: number times clip, if all of them pointed the same way
+    divisor       what the server divides a sum by; None where its step is not along that sum
+    rate          the server's learning rate
     """
 
     multiplier: float
@@ -42,6 +44,13 @@ class NoiseToSignal:
     units: str | None
     count: float | None
     largest: float | None
+    divisor: float | None
+    rate: float
+
+    @property
+    def step(self) -> float | None:
+        """How far the largest possible sum moves the model in one round, without momentum."""
+        return None if self.largest is None or self.divisor is None else self.rate * self.largest / self.divisor
 
     @property
     def origin(self) -> str:
@@ -121,7 +130,9 @@ class Outlook:
             "local_epsilon": self.plan.local_epsilon,
             "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
             "promise": self.promise,
-            "noise": None if self.noise is None else {**asdict(self.noise), "ratio": self.noise.ratio},
+            "noise": None
+            if self.noise is None
+            else {**asdict(self.noise), "ratio": self.noise.ratio, "step": self.noise.step},
             "rounds_within_budget": self.rounds_within_budget,
             "paid": [
                 {
@@ -194,6 +205,7 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
     parameters = None if made.parameters is None else made.parameters * method.copies
     expected = method.contributions
     count = None if expected is None else expected.number
+    along = made.server_step.optimizer in ("sgd", "momentum") and method.noise.place in ("shares", "once")
     return NoiseToSignal(
         multiplier=std / bound if made.noise_multiplier is None else made.noise_multiplier,
         solved=made.options.noise_key not in made.experiment.method,
@@ -206,6 +218,8 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
         units=None if expected is None else expected.words,
         count=count,
         largest=None if count is None else count * bound,
+        divisor=method.divisors.total if along and method.divisors.total > 1 else None,
+        rate=made.server_step.rate,
     )
 
 

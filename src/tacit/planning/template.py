@@ -39,10 +39,10 @@ _POSITIVE = {"1", "yes", "y", "true", "t", "positive", "pos", "case", "dead", "d
 def recipe(kind: str, epsilon: float, people: int, spread: Spread) -> dict[str, dict[str, Any]]:
     """How a model for a ``kind`` of label is learned: the sections other than [data]. Left out: what has a default.
 
-    In a masked sum, a subject with records in k of at most m silos has the weight k / m. Record weights give every
-    subject the weight 1; they cost about twice the noise, and who shares a slot shares its weight: about a third is
-    left of a signal. Setup of such weights sends 0.24 MB for each slot to each silo, and is not proposed for many
-    people.
+    In a masked sum, a subject with records in k of at most m silos has the weight k / m, whatever the silos hold. Record
+    weights give every subject the weight 1 and each of its records the same part; they cost about twice the noise, and
+    who shares a slot shares its weight. They are better up to a mean k / m of .8 at least (docs/results.md). Setup of
+    such weights sends 0.24 MB for each slot to each silo, and is not proposed for many people.
     """
     slots = 2 * people
     made: dict[str, dict[str, Any]] = {
@@ -51,7 +51,7 @@ def recipe(kind: str, epsilon: float, people: int, spread: Spread) -> dict[str, 
         "privacy": {} if people < 100_000 else {"delta": 10.0 ** -math.ceil(math.log10(people) + 1e-9)},
         "exchange": {"name": "masked"},
     }
-    if spread.typical / spread.most < 0.36 and slots <= MOST_SLOTS:
+    if spread.typical / spread.most < 0.8 and slots <= MOST_SLOTS:
         made["method"]["weights"] = "records"
         made["exchange"] = {"name": "weighted", "slots": slots, "encrypted": False}
     elif spread.most < spread.silos:

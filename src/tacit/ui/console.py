@@ -314,6 +314,9 @@ def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
     if noise.largest is not None:
         largest = f"norm {noise.largest:.4g} = {noise.units} x clip ({noise.clips}), all in the same direction"
         rows.append(("largest possible sum", largest))
+    if noise.step is not None:
+        moved = f"{noise.step:.3g} = train.server_learning_rate ({noise.rate:g}) x that sum / {noise.divisor:,g}"
+        rows.append(("step along it", moved))
     if noise.ratio is not None:
         rows.append(("noise over signal", f"{noise.ratio:.3g} at best in one round; averaging over rounds helps"))
     show_pairs(rows)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
+from pydantic import Field
 
 from tacit.errors import UserError
 from tacit.kernels import ServerStep, Work, clipped, descend
@@ -290,6 +291,13 @@ class CorrelatedClaim(SubjectClaim):
 # -- subjects one by one: ULDP-AVG and ULDP-SGD -----------------------------------------------------------------------
 
 ULDP = replace(SUBJECTS, reference="[ULDP-FL]")
+Divisor = Annotated[
+    Literal["paper", "people"],
+    Field(
+        description="what the server divides the sum by. paper: people times silos, so that a useful "
+        "train.server_learning_rate grows with the number of silos; people: it means the same for every number of silos"
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -299,9 +307,11 @@ class UldpSGD(PerSubject):
     info = replace(ULDP, name="uldp-sgd", summary="per-person gradients in every silo, clipped and weighted (ULDP-SGD)")
 
     weights: keys.WeightsKey = "uniform"
+    divisor: Divisor = "paper"
 
     def build(self, facts: Facts) -> Method:
-        return per_subject(self, SubjectWork(**people_of(self)), facts, per_silo=True, published=True)
+        work = SubjectWork(**people_of(self))
+        return per_subject(self, work, facts, per_silo=self.divisor == "paper", published=True)
 
 
 @dataclass(frozen=True)
@@ -316,6 +326,7 @@ class UldpAvg(PerSubject):
     )
 
     weights: keys.WeightsKey = "uniform"
+    divisor: Divisor = "paper"
     local_epochs: keys.LocalEpochs = 1
     local_learning_rate: keys.LearningRate = 0.1
     batch_size: keys.BatchSize = None
@@ -353,9 +364,9 @@ class UldpAvg(PerSubject):
             groups=1 if self.correlated_noise is None else self.correlated_noise.groups,
             **people_of(self),
         )
-        common = self.correlated_noise
+        common, per_silo = self.correlated_noise, self.divisor == "paper"
         if common is None:
-            return per_subject(self, work, facts, per_silo=True, published=True)
-        method = per_subject(self, work, facts, per_silo=True, claim=partial(CorrelatedClaim, correlated=common))
+            return per_subject(self, work, facts, per_silo=per_silo, published=True)
+        method = per_subject(self, work, facts, per_silo=per_silo, claim=partial(CorrelatedClaim, correlated=common))
         assert method.noise is not None
         return replace(method, noise=replace(method.noise, weights=correlated.noise_weights(common.bands)))
