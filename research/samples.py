@@ -43,7 +43,7 @@ ADAPTIVE = {"adaptive_clip": {"count_noise": 1.0}}
 
 SAMPLES: dict[str, Sample] = {
     "subject-sgd": Sample({"name": "subject-sgd", "subject_sample_rate": 0.5}, ("public", "server")),
-    "subject-sgd, everybody": Sample({"name": "subject-sgd"}, ("silo",)),  # a silo knows the coins: no amplification
+    "subject-sgd, all people": Sample({"name": "subject-sgd"}, ("silo",)),  # a silo knows the coins: no amplification
     "subject-sgd, training": Sample({"name": "subject-sgd", "local_epochs": 2, "records_per_subject": 2}),
     "subject-sgd, adaptive": Sample({"name": "subject-sgd", **ADAPTIVE}),
     "uldp-avg": Sample({"name": "uldp-avg", "local_epochs": 2}, ("public", "server", "silo")),

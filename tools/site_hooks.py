@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)(?=(?:#[^)\s]*)?\))")
@@ -88,7 +88,8 @@ def on_files(files: Files, config: Any) -> Files:
         assert place is not None
         source = f"{path}/README.md" if (ROOT / path).is_dir() and place.endswith("README.md") else path
         if (ROOT / source).suffix not in (".png", ".csv", ".svg") and files.get_file_from_path(place) is None:
-            files.append(File.generated(config, place, content=text_of(source)))
+            page = File.generated(config, place, content=text_of(source), inclusion=InclusionLevel.NOT_IN_NAV)
+            files.append(page)
     return files
 
 

@@ -143,13 +143,13 @@ def others(folder: Path | None) -> str:
         for name, error in studies.two_releases()
     ]
     rows_ += [
-        ("800 sums over 200 people, everybody's bit", f"noise {noise:g}", f"{100 * share:.0f} % come back")
+        ("800 sums over 200 people, one bit each", f"noise {noise:g}", f"{100 * share:.0f} % come back")
         for noise, share in zip(noises, back, strict=True)
         if noise in (0, 5, 14, 50)
     ]
     rows_.append(
         (
-            "800 sums over 200 people, everybody's bit",
+            "800 sums over 200 people, one bit each",
             f"epsilon 1, noise {private:.0f}",
             f"{100 * left:.0f} % come back",
         )

@@ -418,7 +418,7 @@ def _peers(pictures: Pictures) -> list[str]:
         factors = [Pairwise(peers=m, pairwise_multiplier=10.0, honest=share).factor(view, SILOS) for m in peers]
         lines.append(Curve(f"{share:.0%} honest", style, peers, factors))
     panel = Panel(
-        "what messages tell, over what their sum tells", "peers that everybody picks", lines, log_x=True, log_y=True
+        "what messages tell, over what their sum tells", "peers that each silo picks", lines, log_x=True, log_y=True
     )
     spoken = (
         "The more peers, the less messages tell beyond their sum; the fewer honest silos, the more peers are needed"

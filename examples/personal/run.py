@@ -1,4 +1,4 @@
-"""Models of one's own beside one for everybody, and what differing silos do to one model: one command, one page.
+"""Models of one's own beside one for all, and what differing silos do to one model: one command, one page.
 
     TACIT_DATA=… python examples/personal/run.py docs/personal.md                 writes both parts
     TACIT_DATA=… python examples/personal/run.py docs/personal.md --only digits   one of them
@@ -75,7 +75,7 @@ CLIPS: dict[str, dict[str, tuple[float, ...]]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Accuracy of own models and of the one for everybody: over all held-out records, and in the worst silo; one number
+    """Accuracy of own models and of the one for all: over all held-out records, and in the worst silo; one number
     per seed. Nothing where there is no such model."""
 
     contender: Contender
@@ -195,26 +195,26 @@ def digits(page: Path | None) -> list[str]:
 
 
 def pictures(page: Path | None, name: str, how: str, found: Sequence[Outcome]) -> list[str]:
-    """Own models and the one for everybody, over all records and in the worst silo."""
+    """Own models and the one for all, over all records and in the worst silo."""
     lines = []
     for what, words in (("", "all held-out records"), ("_worst", "the worst of 100 silos")):
         rows = []
         for one in found:
             label = one.contender.label
-            for kind, text, hollow in (("own", "own", False), ("shared", "one for everybody", True)):
+            for kind, text, hollow in (("own", "own", False), ("shared", "one for all", True)):
                 values = getattr(one, f"{kind}{what}")
                 alone = not (one.own and one.shared)
                 if values:
                     called = label if alone else f"{label}, {text}"
                     rows.append((called, Mark(mean(values), deviation(values), hollow=hollow)))
         title = f"Accuracy, {words}; {how}"
-        unit = f"accuracy, {len(SEEDS)} seeds; hollow: one model for everybody"
+        unit = f"accuracy, {len(SEEDS)} seeds; hollow: one model for all"
         lines += picture(page, f"{name}{what.replace('_', '-')}", title, dots(rows, title, unit))
     return lines
 
 
 def table(found: Sequence[Outcome]) -> list[str]:
-    columns = ("method", "own models", "worst silo", "one for everybody", "its worst silo", "settings")
+    columns = ("method", "own models", "worst silo", "one for all", "its worst silo", "settings")
     return ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|", *map(row, found)]
 
 

@@ -59,7 +59,7 @@ def shuffled(label: str, name: str, **numbers: Any) -> Entrant:
 
 def local(label: str, name: str, **numbers: Any) -> Entrant:
     """LDP-FL: everybody adds noise alone."""
-    return _encoders(label, name, numbers, "nobody", "server")
+    return _encoders(label, name, numbers, "none", "server")
 
 
 def trusted(label: str, **numbers: Any) -> Entrant:
@@ -69,7 +69,7 @@ def trusted(label: str, **numbers: Any) -> Entrant:
 
 def open_() -> Entrant:
     """NP-FL: no privacy."""
-    return _silos("not private", {"name": "fedavg", **LOCAL}, (1.0, 2.0, 4.0), "everybody")
+    return _silos("not private", {"name": "fedavg", **LOCAL}, (1.0, 2.0, 4.0), "all parties")
 
 
 def _encoders(label: str, name: str, numbers: dict[str, Any], trusts: str, view: str) -> Entrant:

@@ -36,7 +36,7 @@ def node_step(clip: float, deviation: float) -> float:
 
 def noised(moves: npt.NDArray[np.int64], step: float, deviation: float, key: np.ndarray) -> npt.NDArray[np.float64]:
     """What nodes' models move by, ``[nodes, numbers]``: ``moves`` in whole steps, each with independent normals of a
-    standard deviation, rounded to steps; node k's are those of nonce k.
+    standard deviation, rounded to steps. Node k's are those of nonce k.
 
     Whatever is added to these numbers, with whatever rounding, comes after the noise.
     """
@@ -59,7 +59,7 @@ def contracting_weights(arrays: Arrays, convexity: Convexity, clip: float, rate:
     a step of ``rate`` along it brings no two models further apart: ``[records]``.
 
     For outputs z = A (x, 1) the loss has a gradient of norm at most slope |(x, 1)| and a smoothness of at most
-    curvature |(x, 1)|^2, for every A; a step of at most 2 / smoothness on a convex loss is a contraction. Both hold for
+    curvature |(x, 1)|^2, for every A. A step of at most 2 / smoothness on a convex loss is a contraction. Both hold for
     means of such losses.
     """
     flat = arrays.features.reshape(len(arrays.features), -1).astype(jnp.float32)

@@ -7,9 +7,9 @@ A subject's contribution is weighted by n_su / N_u, records in this silo over re
             Enc(sum_u C_LCM n_su / N_u a_u + z_s) for every number of the contributions a_u; the product over silos is
             all that the server can decrypt. C_LCM, a common multiple of all possible N_u, makes the weights integers.
 
-Against the published protocol: noise is an integer of its own and no multiple of C_LCM (A); what leaves a silo is
-re-randomised and masked, so that the owner of the key cannot read how it was computed (B); N_u counts a phantom record,
-so that none is 0 and weights are n_su / (1 + sum_s n_su) (C); and with hidden sampling all silos ask for the same
+Against the published protocol: noise is an integer of its own and no multiple of C_LCM (A). What leaves a silo is
+re-randomised and masked, so that the owner of the key cannot read how it was computed (B). N_u counts a phantom record,
+so that none is 0 and weights are n_su / (1 + sum_s n_su) (C). With hidden sampling, all silos ask for the same
 of M freshly encrypted slots.
 
     terms               what is agreed on, and whether it fits the modulus

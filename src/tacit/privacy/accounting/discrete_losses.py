@@ -2,7 +2,7 @@
 
 Laplace. A vector of l1 sensitivity S with independent Laplace noise of scale b S is dominated by the scalar pair
 Lap(0, b) against Lap(1, b), whose delta(epsilon) = 1 - e^{(epsilon - 1/b) / 2} for |epsilon| <= 1/b. Proof for two
-coordinates with shifts a <= c (in units of b), a + c = 1/b; more follow by induction: the loss of the first is at
+coordinates with shifts a <= c (in units of b), a + c = 1/b; more follow by induction. The loss of the first is at
 most a in absolute value, so for epsilon >= 0 the second is asked at epsilon - L_1 >= -c, where its delta is max(0, 1
 - e^{(epsilon - L_1 - c) / 2}), and with L_1 <= a each such term is at most 1 - e^{(epsilon - a - c) / 2}. Negative
 epsilons follow because both pairs are symmetric.
@@ -17,7 +17,7 @@ Poisson sampling of any event. If (P, Q) dominates the event with and without th
 dominates its sampled form, and the reverse for the other direction (Zhu, Dong, Wang 2022, Theorem 11): a loss l
 becomes ln(1 - q + q e^l). This is for zero-out; an event that is only known under replacement is not amplified.
 At small rates these losses are tiny and the event's own are not, so a table of the latter on a grid fine enough for the
-former would be enormous: responses, Laplace and discrete Gaussian noise are sampled outcome by outcome, and of other
+former would be enormous. Responses, Laplace and discrete Gaussian noise are sampled outcome by outcome, and of other
 events a table on a coarser grid is sampled.
 """
 

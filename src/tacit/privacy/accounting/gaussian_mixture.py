@@ -1,7 +1,7 @@
 """The privacy loss of a Gaussian sum to which the unit contributes a random amount.
 
 With the unit the release is P = sum_j w_j N(c_j, 1), without it Q = N(0, 1) (in units of the standard deviation, c_j
->= 0): Poisson sampling of one record is c = (0, 1 / sigma) with w = (1 - q, q); a subject of whose n records each is
+>= 0). Poisson sampling of one record is c = (0, 1 / sigma) with w = (1 - q, q); a subject of whose n records each is
 sampled with probability q has c_j = j / sigma and binomial w. Vector contributions of norm at most c_j are dominated
 by this pair (Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta, Xu 2023, arXiv 2310.15526; Ganesh 2024, arXiv
 2401.10294).

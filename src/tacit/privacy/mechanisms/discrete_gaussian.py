@@ -166,7 +166,7 @@ def _coins(
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Whether U < exp(-exponent) where U starts with the bits of ``words``; and which of them these bits leave open.
 
-    Errors: U is cut to 53 bits (2^-53); the exponents of :func:`_propose` are at most 1 and off by less than 2^-47 (the
+    Errors: U is cut to 53 bits (2^-53). The exponents of :func:`_propose` are at most 1 and off by less than 2^-47 (the
     fraction is cut to 2^-53 and multiplied by at most 2^10 * 2^-9, and four roundings); ``exp`` is right to a few units
     in the last place. Together that is below 2^-46 where values within 2^-40 are left open.
     """

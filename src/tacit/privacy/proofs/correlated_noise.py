@@ -21,7 +21,7 @@ round t is that of group (t - 1) mod groups.
 *Claim.* If a person contributes u_t with norm at most 1 in the rounds P of its group and nothing in the others, then
 |C u|^2 <= |sum_{t in P} C_t|^2, C_t being the columns of C; and that is attained.
 
-*Proof.* |C u|^2 = sum_{s,t in P} <C_s, C_t> <u_s, u_t>. All entries of C are at least 0: its first column c fulfils
+*Proof.* |C u|^2 = sum_{s,t in P} <C_s, C_t> <u_s, u_t>. All entries of C are at least 0. Its first column c fulfils
 c_0 = 1 and c_k = sum_j (-m_j) c_{k-j}, a sum of products of numbers that are not negative (-m_j >= 0 for j >= 1). Hence
 <C_s, C_t> >= 0, and by Cauchy and Schwarz <u_s, u_t> <= 1, whatever the directions and signs: the sum is at most
 sum_{s,t} <C_s, C_t>. It is attained where all u_t are the same unit vector. QED.

@@ -39,7 +39,7 @@ def paid_event(
 
     **Formal guarantee.** Everything is Gaussian with a fixed covariance, so mu is the norm of the change over the noise
     and ``Gaussian(1 / mu)`` is exact for the largest change. A subject's part in one silo is v_k with |v_k| <= s / m
-    (its weights there sum to at most 1 / m), in at most m silos; a larger number k of silos has weights 1 / k.
+    (its weights there sum to at most 1 / m), in at most m silos. A larger number k of silos has weights 1 / k.
 
     *Subject, zero-out.* The sum moves by |sum v_k| <= s, against z s: mu = 1 / z. A view of each silo's noisy part
     (``each``) sees the v_k apart, against z s / sqrt(S) each: mu^2 = sum |v_k|^2 S / (z s)^2 <= m (1 / m)^2 S / z^2, so
@@ -50,10 +50,10 @@ def paid_event(
 
     *Record, zero-out.* Its subject has n records in that silo. n = 1: the part vanishes, s / m. n > 1: an average of n
     becomes one of n - 1 and moves by |phi_r - mean of the others| / (m n) <= 2 s / (m n) <= s / m. With ``moves_up``:
-    another record takes its place, 2 s / (m n); or another silo does, which takes s / m away and brings s / m; or k > m
+    another record takes its place, 2 s / (m n). Or another silo does, which takes s / m away and brings s / m. Or k > m
     silos become k - 1, which takes s / k away and scales the rest, of norm at most (k - 1) s / k, by k / (k - 1), again
     by at most s / k: never more than 2 s / m in all. The sum moves by f s / m with f = 1 or 2, and so, seen apart, do
-    the parts in the l2 norm: at most two of them by s / m each, one by 2 s / m, or in the last case by
+    the parts in the l2 norm. At most two of them by s / m each, one by 2 s / m, or in the last case by
     (1 / k) sqrt(1 + 1 / (k - 1)) s. *Replace*: taken away and brought, twice that.
 
     *Silo.* Nothing bounds how many subjects a silo holds: unprotected.

@@ -123,7 +123,7 @@ def of_two(event: Event) -> Event | None:
 
     **Formal guarantee.** Data sets with and without both differ in two units. A sum moves by twice as much. Where a
     coin of its own decides about each unit, the amounts that are drawn are independent, and vectors of norm at most c_i
-    and c_j move the sum by at most c_i + c_j: a mixture (``gaussian_mixture``). To count a unit as always drawn is an
+    and c_j move the sum by at most c_i + c_j. A mixture (``gaussian_mixture``). To count a unit as always drawn is an
     upper bound, too (joint convexity). Releases add up as before.
     """
     match event:
