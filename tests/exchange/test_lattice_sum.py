@@ -25,7 +25,7 @@ from tacit.families.weighting.slot_counts import SlotCounts
 from tacit.privacy import Noise, Randomness
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.proofs.weight_tables import WeightTable
-from tests.refusals import refuses
+from tests.refusals import advised, refuses
 
 PEOPLE, NUMBERS, CAP = 7, 9000, 5
 EXCHANGE = Weighted(precision=1e-6)
@@ -242,6 +242,23 @@ def test_numbers_that_do_not_fit_are_refused_with_what_would():
         EXCHANGE.check(replace(facts(1.0), records=3000))
     with refuses("missing", "privacy.max_records_per_subject_and_silo"):
         EXCHANGE.check(replace(facts(1.0), records=None))
+
+
+@pytest.mark.parametrize(
+    ("bound", "noise", "people", "precision"),
+    [
+        (1.0, 0.0, PEOPLE, 1e-20),  # steps of a contribution
+        (1e300, 0.0, PEOPLE, 1e-300),
+        (1.0, 1e4, PEOPLE, 1e-8),  # steps of the noise
+        (1.0, 1.0, 10**6, 1e-15),  # the ring
+        (1.0, 100.0, 5000, 1e-16),  # all three, one after the other
+    ],
+)
+def test_a_precision_that_is_too_fine_is_refused_with_one_that_is_accepted(bound, noise, people, precision):
+    asked = replace(facts(noise, people=people), bound=bound)
+    with refuses("out-of-range", "exchange.precision") as found:
+        Weighted(precision=precision, max_setup_mb=1e9).check(asked)
+    Weighted(precision=advised(found.value), max_setup_mb=1e9).check(asked)
 
 
 def kept_bytes() -> int:

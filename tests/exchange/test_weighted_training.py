@@ -8,6 +8,7 @@ import pytest
 from tacit.exchange import Grid
 from tacit.exchange.sums import beyond
 from tacit.planning.plan import plan, sum_facts
+from tacit.planning.preview import outlook
 from tests.exchange.test_masked_training import experiment_with, simulation, weights
 from tests.refusals import refuses
 
@@ -108,6 +109,16 @@ def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records
     assert alone == {"public": before["public"], "server": before["public"], "silo": np.inf}
     assert before["public"] < after["server"] == after["public"] < after["silo"] < np.inf
     assert any("colludes with no silo" in text for text in private.guarantees()[0].assumptions)
+
+
+@pytest.mark.parametrize("name", ["masked", "weighted"])
+def test_a_plan_shows_the_noise_for_silos_that_may_drop_out(experiment, name):
+    method = {"noise_multiplier": 3.0, "disclose_counts": True} if name == "masked" else {"noise_multiplier": 3.0}
+    made = plan(weighted(experiment, {"name": name, "drop_outs": 1}, **method))
+    shown = outlook(made).as_dict()["noise_surplus"]
+    assert shown == {"drop_outs": 1, "factor": pytest.approx(2**0.5)}  # (3 - 1) / (3 - 1 - 1)
+    steady = plan(weighted(experiment, {"name": name}, **method))
+    assert "noise_surplus" not in outlook(steady).as_dict()
 
 
 def test_with_a_joint_key_the_server_may_collude_with_silos(experiment):

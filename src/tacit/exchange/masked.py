@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -34,7 +34,7 @@ from tacit.crypto import (
     split,
 )
 from tacit.errors import UserError
-from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole
+from tacit.exchange.base import Exchange, Keys, PlanPart, ServerRole, SiloRole
 from tacit.exchange.post import SERVER, Terms, TooFew, TwoKeys, join, join_named, named_parts, parted, two_keys
 from tacit.exchange.sums import LEAST_SHARE, REACH, Grid, Integers, SumFacts, check_vector, ring_bits, share_variance
 from tacit.planning.settings import Natural, Positive
@@ -50,6 +50,25 @@ KEYS, SHARES, VECTORS, SURVIVORS, UNMASKING = PHASES = ("keys", "shares", "vecto
 
 # of a list of all silos, more than keys, or two sealed shares, and signatures take for each
 _PER_SILO = 1024
+
+
+@dataclass(frozen=True)
+class NoiseSurplus:
+    """The standard deviation of the noise in a sum of all silos over that which is accounted for (``factor``): shares
+    allow for ``drop_outs`` missing silos."""
+
+    drop_outs: int
+    factor: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def words(self) -> str:
+        return (
+            f"Each silo's share of the noise allows for {self.drop_outs} missing silos. If none is missing, the noise"
+            f" in a sum has {self.factor:.3g} times the standard deviation that guarantees count."
+        )
 
 
 @dataclass(frozen=True)
@@ -138,6 +157,10 @@ class Masked(Exchange):
     @property
     def masking(self) -> Masked:
         return self
+
+    def plan_parts(self, promise: Any) -> dict[str, PlanPart]:
+        silos = promise.facts.silos
+        return {"noise_surplus": NoiseSurplus(self.drop_outs, self.surplus(silos))} if self.drop_outs else {}
 
     def surplus(self, silos: int) -> float:
         """The standard deviation of the noise in a sum over that asked for: more, for the sake of silos that might have

@@ -33,7 +33,7 @@ PARTS = {"north": SITES[:2], "south": SITES[2:4], "west": SITES[4:]}
 POLICY = {
     "requesters": [REQUESTER],
     "methods": ["subject-sgd", "uldp-avg"],
-    "exchanges": ["masked"],
+    "exchanges": ["masked", "weighted"],
     "unit": "subject",
     "against": ["public", "server"],
     "delta": 1e-5,

@@ -95,7 +95,7 @@ def check(experiment: Experiment, data: SiloTable, as_json: Json = False) -> Non
 
 
 @app.command("try")
-def trial(out: Out = None, as_json: Json = False) -> None:
+def trial(changes: Changes = [], out: Out = None, as_json: Json = False) -> None:  # noqa: B006
     """Run a whole federation of local processes on this machine with the built-in data."""
     from importlib.resources import files
 
@@ -108,11 +108,11 @@ def trial(out: Out = None, as_json: Json = False) -> None:
     require_nvflare()
     if out is not None and out.exists():
         raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
+    planned = plan(Path(str(files("tacit") / "try.toml")), changes)
     made = Trial((out or free_folder("federation try")).resolve())
     tell = (lambda line: None) if as_json else (lambda line: show(line, highlight=False))
     made.prepare()
     with made.running(tell):
-        planned = plan(Path(str(files("tacit") / "try.toml")))
         kit = made.kit(REQUESTER)
         try:
             _follow(kit, ask(kit, planned, made.folder / "run"), planned.rounds, planned.label, as_json)

@@ -265,7 +265,7 @@ class Weighted(Exchange):
         if people is None:
             return {}
         count = self.slot_count(people)
-        parts: dict[str, PlanPart] = {}
+        parts = self.masking.plan_parts(promise)
         if self.index == "slots":
             parts["slots"] = Slots(count, shared_slots(people, count))
         if self.protocol == "lattice" and facts.numbers is not None:

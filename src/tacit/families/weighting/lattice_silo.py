@@ -45,9 +45,10 @@ from tacit.privacy.randomness import Stream
 
 # people whose products are added up at once
 GROUP = 32
-# Transformed ciphertexts that are kept between rounds, by all silos of this process: a part of the memory. In messages
-# of more blocks, transforming them again is a small part of the work.
-KEPT_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+# Transformed ciphertexts that are kept between rounds, by all silos of this process: a part of the memory, and less
+# than the default of ``most_memory`` in a policy. In messages of more blocks, transforming them again is a small part
+# of the work.
+KEPT_BYTES = min(3 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 _KEPT_BLOCKS = 32
 _COUNT_BITS = (2 * DEGREE).bit_length() - 1
 

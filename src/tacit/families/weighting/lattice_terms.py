@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -153,22 +153,17 @@ def agreed(
     joint: bool,
 ) -> LatticeTerms:
     """The terms for these facts; UserError, with what would fit, where no encryption fits them."""
-    cap = _cap(facts)
-    entry = Grid(precision).steps(facts.bound if facts.norm is None else facts.norm)
-    if entry.bit_length() > _ENTRY_BITS:
-        problem = f"{precision:g} is too fine: a contribution of norm {facts.bound:g} has 2^{entry.bit_length()} steps"
-        coarser = facts.bound / 2.0 ** (_ENTRY_BITS - 1)
-        raise UserError("out-of-range", "exchange.precision", problem, f"use {coarser:.1e} or more")
-    share = _share(facts, precision, drop_outs, colluding)
-    reach = math.ceil(REACH * math.sqrt(facts.silos)) * share
-    load = Load(facts.people, cap, facts.silos, -(-numbers // DEGREE), entry, reach, joint)
-    lattice = fitting(load)
-    if lattice is None:
-        problem = (
-            f"{precision:g} is too fine: no ring of degree {DEGREE} holds sums over {facts.people:,} slots of"
-            f" {numbers:,} numbers with {facts.silos} silos and {cap} records of a subject in each"
-        )
-        raise UserError("out-of-range", "exchange.precision", problem, f"use {_coarsest(load, precision):.0e} or more")
+    cap, deviation = _cap(facts), _deviation(facts, drop_outs, colluding)
+    if deviation and deviation / precision < LEAST_SHARE:
+        problem = f"{precision:g} is too coarse: a silo's noise has {deviation / precision:.2g} steps"
+        fix = f"use {deviation / LEAST_SHARE:.1e} or less"
+        raise UserError("out-of-range", "exchange.precision", f"{problem}, {LEAST_SHARE:g} are needed", fix)
+    sized = partial(_sized, -(-numbers // DEGREE), facts, cap, deviation, joint)
+    found = sized(precision)
+    if isinstance(found, str):
+        problem = f"{precision:g} is too fine: {found}"
+        raise UserError("out-of-range", "exchange.precision", problem, _coarser(sized, precision, deviation))
+    entry, share, lattice = found
     assert facts.weights is not None
     table = tuple(facts.weights.integers(WEIGHT_BITS).tolist())
     threshold = facts.silos - drop_outs
@@ -186,27 +181,41 @@ def _cap(facts: SumFacts) -> int:
     return facts.records
 
 
-def _share(facts: SumFacts, precision: float, drop_outs: int, colluding: int) -> int:
-    """The standard deviation of a silo's noise, rounded up, in steps of grid / 2^WEIGHT_BITS: sums are integers on
-    that scale, and no residue of them is free of noise (specification 4.6, leak A)."""
-    if facts.noise is None or facts.noise.std == 0:
-        return 0
-    part = facts.noise.std * math.sqrt(share_variance(facts.silos, drop_outs, colluding))
-    if part / precision < LEAST_SHARE:
-        problem = f"{precision:g} is too coarse: a silo's noise has {part / precision:.2g} steps"
-        fix = f"use {part / LEAST_SHARE:.1e} or less"
-        raise UserError("out-of-range", "exchange.precision", f"{problem}, {LEAST_SHARE:g} are needed", fix)
-    steps = part / precision * 2**WEIGHT_BITS * (1 + 1e-12)
+def _deviation(facts: SumFacts, drop_outs: int, colluding: int) -> float:
+    """The standard deviation of a silo's noise."""
+    if facts.noise is None:
+        return 0.0
+    return facts.noise.std * math.sqrt(share_variance(facts.silos, drop_outs, colluding))
+
+
+def _sized(
+    blocks: int, facts: SumFacts, cap: int, deviation: float, joint: bool, precision: float
+) -> tuple[int, int, Lattice] | str:
+    """The bound of a contribution, the deviation of a silo's noise, and the encryption; or why ``precision`` is too
+    fine. Noise is rounded up, in steps of grid / 2^WEIGHT_BITS: sums are integers on that scale, and no residue of them
+    is free of noise (specification 4.6, leak A)."""
+    entry = Grid(precision).steps(facts.bound if facts.norm is None else facts.norm)
+    if entry.bit_length() > _ENTRY_BITS:
+        return f"a contribution of norm {facts.bound:g} has 2^{entry.bit_length()} steps"
+    steps = deviation / precision * 2**WEIGHT_BITS * (1 + 1e-12)
     if steps >= 2.0**_SHARE_BITS:
-        problem = f"{precision:g} is too fine: a silo's noise has 2^{math.log2(steps):.0f} steps"
-        finest = part * 2.0 ** (WEIGHT_BITS - _SHARE_BITS)
-        raise UserError("out-of-range", "exchange.precision", problem, f"use {1.01 * finest:.1e} or more")
-    return math.ceil(steps * (1 + 1e-12))
+        return f"a silo's noise has 2^{math.log2(steps):.0f} steps"
+    share = math.ceil(steps * (1 + 1e-12))
+    reach = math.ceil(REACH * math.sqrt(facts.silos)) * share
+    lattice = fitting(Load(facts.people, cap, facts.silos, blocks, entry, reach, joint))
+    if lattice is None:
+        return (
+            f"no ring of degree {DEGREE} holds sums over {facts.people:,} slots of {blocks * DEGREE:,} numbers with"
+            f" {facts.silos} silos and {cap} records of a subject in each"
+        )
+    return entry, share, lattice
 
 
-def _coarsest(load: Load, precision: float) -> float:
-    """A precision at which an encryption fits."""
-    factor = 2
-    while factor < 2**40 and fitting(replace(load, entry=load.entry // factor, reach=load.reach // factor)) is None:
-        factor *= 2
-    return precision * factor
+def _coarser(sized: Callable[[float], object], precision: float, deviation: float) -> str:
+    """Which power of ten would be coarse enough, and fine enough for the noise."""
+    powers = (10.0**k for k in range(math.ceil(math.log10(precision)), 300))
+    fits = (step for step in powers if not isinstance(sized(step), str))
+    found = next(fits, None)
+    if found is None or (deviation and deviation / found < LEAST_SHARE):
+        return "no precision fits: use fewer subjects, slots, records of a subject or silos, or more noise"
+    return f"use {found:.0e} or more"
