@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tacit.models import Model
 
@@ -48,6 +49,29 @@ def no_layers(input_shape, outputs):
 
 def half_precision(input_shape, outputs):
     return (lambda key: {"a": jnp.zeros(3, jnp.float16)}), (lambda params, x: x)
+
+
+def frozen_codes(input_shape, outputs):
+    """A backbone of half precision with whole numbers, and a head; ``init`` cannot be traced."""
+
+    def init(key):
+        rng = np.random.default_rng(int(jax.random.bits(key)))
+        table = jnp.asarray(rng.normal(size=(input_shape[0], 5)), jnp.float16)
+        return {"backbone": {"w": table, "order": jnp.arange(5)[::-1]}, "head": {"w": jnp.zeros((5, outputs))}}
+
+    def apply(params, x):
+        inside = (x @ params["backbone"]["w"].astype(jnp.float32))[:, params["backbone"]["order"]]
+        return jnp.tanh(inside) @ params["head"]["w"]
+
+    return init, apply
+
+
+def hinge(outputs, label):
+    return jnp.maximum(0.0, 1.0 - (2.0 * label - 1.0) * outputs[0])
+
+
+def two_numbers(outputs, label):
+    return outputs * label + jnp.zeros(2)
 
 
 not_a_function = 3

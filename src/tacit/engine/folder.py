@@ -47,6 +47,7 @@ from tacit.kernels import ServerStep
 from tacit.methods import Facts
 from tacit.methods.base import ServerRule
 from tacit.models import Params, higher_is_better, packed_model
+from tacit.models.low_rank import merged
 from tacit.names import load
 from tacit.notebook import box, line, table
 from tacit.planning.experiment import Experiment, read_experiment
@@ -385,7 +386,7 @@ class Run:
         module = self.module(silo)
         if hasattr(module, "load_state_dict"):
             return dict(module.state_dict())
-        return {name: np.asarray(leaf) for name, leaf in model.items()}
+        return {name: np.asarray(leaf) for name, leaf in merged(model).items()}
 
     @property
     def _labels(self) -> Labels:
@@ -407,7 +408,7 @@ class Run:
         if type(rule).outputs is not ServerRule.outputs:
             problem = f"the model of {self.result['method']['name']} is a mixture of models"
             raise UserError("not-supported", "method.name", problem, "use run.predict")
-        return {layer: {name: np.asarray(leaf) for name, leaf in own.items()} for layer, own in model.items()}
+        return {layer: {name: np.asarray(leaf) for name, leaf in own.items()} for layer, own in merged(model).items()}
 
     def _steps(self, silo: str | None) -> tuple[list[portable.Step], list[str]]:
         """The model as a chain, and the names of its features (none where it was not trained on a table)."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from safetensors import SafetensorError, safe_open
 from tacit.data import Labels
 from tacit.errors import UserError
 from tacit.kernels import Objective, split_frozen
-from tacit.models import Model, Params, Task, build, check_fit, is_built_in, parameter_count, task_for
+from tacit.models import Params, Task, check_fit, is_built_in, parameter_count
+from tacit.models.low_rank import is_factor
+from tacit.planning.chosen_model import chosen_model, chosen_task, frozen_names
 from tacit.planning.experiment import ModelOptions
-from tacit.planning.plan import frozen_names
 from tacit.privacy import Randomness
 from tacit.privacy.ledger import plain_file, sync_folder
 
@@ -121,13 +123,15 @@ def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
 class Learner:
     """What is trained: ``objective`` over the trainable ``params``; ``frozen`` layers stay.
 
-    ``module`` makes a module of the framework that the model comes from; None: of none.
+    ``module`` makes a module of the framework that the model comes from; None: of none. ``drops``: rounds have a key
+    for dropout (:data:`tacit.models.model.DROPOUT`).
     """
 
     objective: Objective
     params: Params
     frozen: Params
     module: Callable[[Params], Any] | None = None
+    drops: bool = False
 
     @property
     def task(self) -> Task:
@@ -147,26 +151,48 @@ def learner(
 ) -> Learner:
     """The model of ``[model]`` for these labels and features: at random, or where the public file ``start`` stands."""
     check_fit(options.name, labels.kind)
-    task = task_for(labels.kind, len(labels.classes), options.class_weights)
-    model = _model(options.name, input_shape, task.outputs, options.numbers)
+    task = chosen_task(options, labels)
+    model = chosen_model(options, input_shape, task.outputs)
     # compiled as one piece, which is quicker than layer by layer; another model need not be traceable
     init = jax.jit(model.init) if is_built_in(options.name) else model.init
     params = init(jax.random.key(randomness.integer("model")))
     frozen = frozen_names(options, params, model.fixed)
     if start is not None:
-        params, _ = load_tree(start, params, "model.init_from")
-        if not is_finite(params):
-            problem = f"'{start.name}' holds numbers that are not finite"
-            raise UserError("not-finite", "model.init_from", problem, "use another file")
-    return Learner(Objective(model.apply, task, model.prepare), *split_frozen(params, frozen), model.module)
+        params = started(start, params, model.fixed)
+    objective = Objective(model.apply, task, model.prepare)
+    return Learner(objective, *split_frozen(params, frozen), model.module, model.drops)
 
 
-def _model(name: str, input_shape: tuple[int, ...], outputs: int, numbers: dict[str, Any]) -> Model:
-    """One model object per description, so that everything compiled for it is found again."""
-    key = (name, input_shape, outputs, repr(sorted(numbers.items())))
-    if key not in _models:
-        _models[key] = build(name, input_shape, outputs, **numbers)
-    return _models[key]
+def started(start: Path, params: Params, fixed: frozenset[str]) -> Params:
+    """``params`` with the public values of a file: safetensors, or a ``state_dict`` of PyTorch. Buffers (``fixed``) and
+    factors of low rank that the file does not have stay as they are."""
+    field = "model.init_from"
+    arrays = _state_dict(start) if start.suffix in (".pt", ".pth", ".bin") else load_arrays(start, field)[0]
+    tops = {name.partition("/")[0] for name in arrays} | set(arrays)
+    due = {name: layer for name, layer in params.items() if name in tops or not (name in fixed or is_factor(name))}
+    whole = {name: array.astype(np.int32) if array.dtype == np.int64 else array for name, array in arrays.items()}
+    try:
+        found = fitted(whole, due)
+    except WrongTree as error:
+        raise UserError("mismatch", field, f"'{start.name}' {error}", "use a file of the same model") from None
+    if not is_finite(found):
+        problem = f"'{start.name}' holds numbers that are not finite"
+        raise UserError("not-finite", field, problem, "use another file")
+    return {**params, **found}
 
 
-_models: dict[tuple[str, tuple[int, ...], int, str], Model] = {}
+def _state_dict(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a file that ``torch.save`` wrote; nothing else in it is read."""
+    if not path.is_file():
+        raise UserError("file-not-found", "model.init_from", f"'{path}' does not exist", "name an existing file")
+    try:
+        torch = import_module("torch")
+    except ModuleNotFoundError:
+        problem, fix = "the package torch is not installed", "pip install 'tacit[torch]', or use a .safetensors file"
+        raise UserError("not-installed", "torch", problem, fix) from None
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        return {str(name): tensor.numpy() for name, tensor in found.items()}
+    except Exception as error:
+        problem = f"'{path.name}' is no state_dict ({type(error).__name__})"
+        raise UserError("file-damaged", "model.init_from", problem, "save module.state_dict()") from None

@@ -28,6 +28,7 @@ from tacit.kernels import Arrays, key_words
 from tacit.kernels.stored import is_on_disk
 from tacit.methods import Facts, Info, ServerState
 from tacit.models import Params
+from tacit.models.model import DROPOUT
 from tacit.names import load
 from tacit.planning.plan import Plan, sum_facts
 from tacit.privacy import Noise, Randomness
@@ -103,22 +104,26 @@ class LocalSilos:
         """What is public about the sum over all silos."""
         return sum_facts(self.method, self.facts)
 
-    def given(self, broadcast: Any) -> Given:
-        """What a round's work begins with."""
-        return Given(broadcast, self.frozen, self.arrays, self.states)
+    def given(self, broadcast: Any, number: int = 0) -> Given:
+        """What the work of round ``number`` begins with."""
+        frozen = self.frozen
+        if self.learner.drops:  # a key per round; that of a record follows from it (``adapters``)
+            words = self.randomness.stream("dropout", number).words(1).view(np.uint32)
+            frozen = {**frozen, DROPOUT: jnp.asarray(words)}
+        return Given(broadcast, frozen, self.arrays, self.states)
 
     def numbers(self, broadcast: Any) -> int:
         """How many numbers a silo's contribution has."""
         return self.work.numbers(self.given(broadcast))
 
-    def contributed(self, drawn: Any, broadcast: Any, form: Any) -> Contributed:
+    def contributed(self, number: int, drawn: Any, broadcast: Any, form: Any) -> Contributed:
         """What the silos that are here hand to an exchange with parties of its own, in the ``form`` it has for it."""
         works: dict[str, Callable[..., Contributed]] = {
             "integers": self.work.integers,
             "subjects": self.work.subjects,
             "reports": self.work.reports,
         }
-        return works[self.exchange.carries](drawn, self.given(broadcast), form)
+        return works[self.exchange.carries](drawn, self.given(broadcast, number), form)
 
     def count(self, not_finite: int | jax.Array) -> None:
         """Count what was not finite in a round."""
@@ -250,13 +255,13 @@ class Simulation(LocalSilos):
         """The sum over silos (in parts that are still to be added), and what stays with them."""
         exchange, broadcast, names = self.exchange, self.broadcast, self.federation.silo_names
         if exchange.compiled:
-            return self.work.do(drawn, self.given(broadcast))
+            return self.work.do(drawn, self.given(broadcast, number))
         start = time.perf_counter()
         if self._session is None:  # its parties, each with keys of its own
             members = self.work.members()
             self._session = exchange.session(names, self.numbers(broadcast), self.sum_facts(), members)
         found_at = time.perf_counter()
-        found = self.contributed(drawn, broadcast, self._session.form)
+        found = self.contributed(number, drawn, broadcast, self._session.form)
         worked_for = time.perf_counter() - found_at
         noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
         total = self._session.sum(number, found.parts, noise, stream=self.randomness.stream("shuffler", number))

@@ -188,6 +188,7 @@ def _check_portable(experiment: Experiment) -> None:
         ("evaluation.data", experiment.evaluation.data != "held-out", file, "leave it out in a federation"),
         ("privacy.over_silo_cap", drops, "'drop' needs the records of all silos in one place", 'use "refuse"'),
         ("model.name", not _can_travel(model.name), f"'{model.name}' is not part of Tacit", _OWN_MODEL),
+        ("model.loss", model.loss is not None, f"'{model.loss}' is not part of Tacit", "leave it out in a federation"),
         ("method.name", own_method, f"'{method}' is not part of Tacit", "use a built-in method"),
         ("exchange.name", own_exchange, f"'{exchange}' is not part of Tacit", "use a built-in exchange"),
         ("data.subjects.assign", bool(data.subjects.assign), made, "leave it out"),

@@ -13,11 +13,8 @@ the working directory, or in a folder that is part of the name: ``"/folder/packa
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.errors import UserError, nearest
+from tacit.models.own_code import invalid, load_own, said
 from tacit.models.tasks import check_kind
 from tacit.names import BuiltIn, find
 
@@ -35,6 +33,8 @@ Initial = Callable[[jax.Array, tuple[int, int]], jax.Array]
 Factory = Callable[..., Any]
 # a number of a factory that Tacit sets unless the user does: for modules that draw their initial values themselves
 SEED = "seed"
+# the name among parameters of the key that units are dropped out with, uint32 [2]; where it is missing, none are
+DROPOUT = "dropout:key"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,9 @@ class Model:
     fixed    names of params that are never trained: buffers of a module of another framework
     module   ``params -> module`` of the framework that the model comes from; None: of none
     training  ``apply`` in the mode in which the factory returned the module; None where there are no modes
+    takes    the type of the numbers of a record, where it is known
+    idle     the module has dropout, and it is off
+    drops     ``apply`` drops out units where ``params`` hold a key of that name (:data:`DROPOUT`)
     """
 
     name: str
@@ -57,6 +60,24 @@ class Model:
     fixed: frozenset[str] = frozenset()
     module: Callable[[Params], Any] | None = None
     training: Callable[[Params, jax.Array], jax.Array] | None = None
+    drops: bool = False
+    idle: bool = False
+    takes: Any = jnp.float32
+
+
+@dataclass(frozen=True)
+class Handling:
+    """How a module of another framework is taken.
+
+    convert  replace batch normalisation by group normalisation
+    dropout  train with dropout, with a key per record; otherwise it is off
+    """
+
+    convert: bool = False
+    dropout: bool = False
+
+
+AS_IT_IS = Handling()
 
 
 @dataclass(frozen=True)
@@ -79,11 +100,16 @@ def parameter_count(model: Model | Params) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
 
 
+def is_float32(layer: Any) -> bool:
+    """Whether all arrays of a layer are of single precision, as everything that is trained must be."""
+    return all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(layer))
+
+
 def shapes(model: Model) -> Params:
     """The shapes of a model's parameters: traced, or, where ``init`` cannot be traced, from initial values."""
     try:
         return jax.eval_shape(model.init, jax.random.key(0))
-    except jax.errors.JAXTypeError:  # needs a concrete key
+    except Exception:  # needs a concrete key, or reads a file
         found = model.init(jax.random.key(0))
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), found)
 
@@ -279,7 +305,9 @@ MODELS: BuiltIn[ModelKind] = BuiltIn(
 )
 
 
-def build(name: str, input_shape: tuple[int, ...], outputs: int, **numbers: Any) -> Model:
+def build(
+    name: str, input_shape: tuple[int, ...], outputs: int, handling: Handling = AS_IT_IS, /, **numbers: Any
+) -> Model:
     """The model called ``name`` for records of ``input_shape``, with ``numbers`` from the experiment file.
 
     UserError for an unknown name, unknown or wrong numbers, records that the model cannot take, and a factory of the
@@ -294,9 +322,18 @@ def build(name: str, input_shape: tuple[int, ...], outputs: int, **numbers: Any)
         fix = f"models that take it: {', '.join(fitting) or 'none, records are empty'}"
         raise UserError("not-supported", "model.name", problem, fix)
     if is_built_in(name):
+        _check_handling(handling, name)
         model: Model = known.factory(input_shape, outputs, **numbers)
         return model
-    return _checked(name, known.factory, input_shape, outputs, numbers)
+    return _checked(name, known.factory, input_shape, outputs, handling, numbers)
+
+
+def _check_handling(handling: Handling, name: str) -> None:
+    """Refuse settings for modules where the model is none."""
+    for key in ("convert", "dropout"):
+        if getattr(handling, key):
+            problem = f"'{name}' is not a module of another framework"
+            raise UserError("no-effect", f"model.{key}", problem, "leave it out")
 
 
 def is_built_in(name: str) -> bool:
@@ -341,7 +378,7 @@ def check_fit(name: str, task_kind: str, *, is_table: bool = False) -> None:
 
 def _kind(name: str) -> ModelKind:
     if ":" in name:
-        return ModelKind(_load(name), (), fits=lambda shape: True)
+        return ModelKind(load_own(name, "model.name"), (), fits=lambda shape: True)
     return find("tacit.models", MODELS, name, "model.name", ModelKind)
 
 
@@ -349,9 +386,14 @@ def _kind(name: str) -> ModelKind:
 
 
 def _checked(
-    name: str, factory: Factory, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]
+    name: str,
+    factory: Factory,
+    input_shape: tuple[int, ...],
+    outputs: int,
+    handling: Handling,
+    numbers: Mapping[str, Any],
 ) -> Model:
-    from tacit.models.adapters import adapted, adapter_of  # adapters import this module
+    from tacit.models.adapters import from_modules  # adapters import this module
 
     def make(seed: int) -> Any:
         drawn = {SEED: seed} if _takes_seed(factory) else {}
@@ -362,22 +404,16 @@ def _checked(
     except UserError:
         raise
     except Exception as error:
-        raise _own(name, f"raised {_say(error)}", "correct the factory or the numbers it is given") from error
-    if isinstance(made, tuple) and len(made) == 2 and all(map(callable, made)):
-        made = Model(name, *made)
-    if adapter_of(made) is not None:
-        try:
-            made = adapted(name, made, make, input_shape, outputs)
-        except UserError:
-            raise
-        except Exception as error:
-            problem = f"the {type(made).__name__}, on records of shape {list(input_shape)}, raised {_say(error)}"
-            raise _own(name, problem, f"its forward pass gives [records, {outputs}]") from error
-    if not isinstance(made, Model):
-        raise _own(name, f"returned {type(made).__name__}", "return a module, a Model or a pair (init, apply)")
-    _check_shapes(made, name, input_shape, outputs)
-    _check_apart(made, name, input_shape)
-    return made
+        raise invalid(name, f"raised {said(error)}", "correct the factory or the numbers it is given") from error
+    model = from_modules(name, made, make, input_shape, outputs, handling)
+    if model is None:
+        _check_handling(handling, name)
+        model = Model(name, *made) if isinstance(made, tuple) and len(made) == 2 and all(map(callable, made)) else made
+    if not isinstance(model, Model):
+        raise invalid(name, f"returned {type(made).__name__}", "return a module, a Model or a pair (init, apply)")
+    _check_shapes(model, name, input_shape, outputs)
+    _check_apart(model, name, input_shape)
+    return model
 
 
 def _takes_seed(factory: Factory) -> bool:
@@ -387,51 +423,30 @@ def _takes_seed(factory: Factory) -> bool:
         return False
 
 
-def _load(name: str) -> Factory:
-    """The factory of the user's own; its folder is importable only meanwhile, and never hides an installed module."""
-    module_path, _, attribute = name.partition(":")
-    folder, _, module_name = module_path.rpartition("/")
-    folder = folder or os.getcwd()
-    sys.path.append(folder)
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        problem = f"module '{module_name}' cannot be imported ({_say(error)})"
-        raise _own(name, problem, "install it or start from its folder") from error
-    finally:
-        sys.path.remove(folder)
-    factory: Factory | None = getattr(module, attribute, None)
-    if not callable(factory):
-        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        raise _own(name, f"module '{module_name}' has no function '{attribute}'", nearest(attribute, public))
-    return factory
-
-
 def _check_shapes(model: Model, name: str, input_shape: tuple[int, ...], outputs: int) -> None:
     """Trace a user's model once, without computing: its parameters and its outputs have to have the right form."""
     try:
         params = shapes(model)
     except Exception as error:
-        raise _own(name, f"init raised {_say(error)}", "init takes a key and gives parameters") from error
+        raise invalid(name, f"init raised {said(error)}", "init takes a key and gives parameters") from error
     leaves = jax.tree.leaves(params)
     if not isinstance(params, dict) or not leaves:
-        raise _own(name, "init gave no dictionary of layers", "give layers by name, each a dictionary of arrays")
-    trained = jax.tree.leaves({name: layer for name, layer in params.items() if name not in model.fixed})
-    wrong = [str(leaf.dtype) for leaf in trained if leaf.dtype != jnp.float32]
-    if wrong:
-        raise _own(name, f"init gave {wrong[0]} parameters", "use float32 throughout")
+        raise invalid(name, "init gave no dictionary of layers", "give layers by name, each a dictionary of arrays")
+    if not any(is_float32(layer) for top, layer in params.items() if top not in model.fixed):
+        raise invalid(name, f"init gave {leaves[0].dtype} parameters", "use float32 for what is trained")
     try:
         shape = _output_shape(model, params, input_shape)
     except Exception as error:
-        problem = f"apply, on records of shape {list(input_shape)}, raised {_say(error)}"
-        raise _own(name, problem, "apply takes params and x [records, ...]") from error
+        problem = f"apply, on records of shape {list(input_shape)}, raised {said(error)}"
+        raise invalid(name, problem, "apply takes params and x [records, ...]") from error
     if shape != (2, outputs):
-        raise _own(name, f"apply gave shape {list(shape)} for 2 records", f"give [records, {outputs}]")
+        raise invalid(name, f"apply gave shape {list(shape)} for 2 records", f"give [records, {outputs}]")
 
 
 def _check_apart(model: Model, name: str, input_shape: tuple[int, ...]) -> None:
     """Refuse a model whose outputs for a record depend on the other records of a batch: a clip of what one record or
-    subject contributes would bound nothing. Compared on random records, in evaluation mode and as returned."""
+    subject contributes would bound nothing. ``apply`` on random batches is compared with ``vmap`` of ``apply`` on
+    single records: in evaluation mode, in the mode of the module as it was returned, and with dropout if that is on."""
     prepare = model.prepare or (lambda x: x)
     params = model.init(jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (4, *input_shape), jnp.float32)
@@ -439,19 +454,26 @@ def _check_apart(model: Model, name: str, input_shape: tuple[int, ...]) -> None:
         jax.eval_shape(lambda p: model.apply(p, prepare(x)), params)
     except Exception:  # texts are integer codes: of any vocabulary, 0 and 1 are two
         x = (x > 0).astype(jnp.int32)
-    for apply in (model.apply, model.training):
-        if apply is None:
-            continue
-        try:
-            together = apply(params, prepare(x))
-            apart = jnp.concatenate([apply(params, prepare(x[i : i + 1])) for i in range(len(x))])
-            equal = bool(jnp.allclose(together, apart, rtol=1e-4, atol=1e-4))
-        except Exception:  # batch normalisation of a single record
-            equal = False
-        if not equal:
-            problem = "the outputs for a record depend on the other records of a batch, as BatchNorm's do in training"
-            fix = "use GroupNorm or LayerNorm, or return BatchNorm in evaluation mode, with fixed statistics"
-            raise _own(name, problem, fix)
+    modes = [(model.apply, params)]
+    if model.training is not None:
+        modes.append((model.training, params))
+    if model.drops:
+        modes.append((model.apply, {**params, DROPOUT: jnp.zeros(2, jnp.uint32)}))
+    for apply, given in modes:
+        for batch in (x, x[::-1] if x.dtype == jnp.int32 else 3 * x[::-1]):
+            if not _is_apart(apply, given, prepare(batch)):
+                problem = "the outputs for a record depend on the other records of a batch, as those of BatchNorm do"
+                fix = "use GroupNorm, set model.convert = true (PyTorch), or return the module in evaluation mode"
+                raise invalid(name, problem, fix)
+
+
+def _is_apart(apply: Callable[[Params, jax.Array], jax.Array], params: Params, x: jax.Array) -> bool:
+    together = apply(params, x)
+    try:
+        apart = jax.vmap(lambda record: apply(params, record[None])[0])(x)
+    except ValueError:  # batch normalisation of a single record
+        return False
+    return bool(jnp.allclose(together, apart, rtol=1e-4, atol=1e-4))
 
 
 def _output_shape(model: Model, params: Any, input_shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -464,11 +486,3 @@ def _output_shape(model: Model, params: Any, input_shape: tuple[int, ...]) -> tu
         return of(jnp.float32)
     except TypeError:  # texts are integer codes, which is not known from a shape
         return of(jnp.int32)
-
-
-def _say(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _own(name: str, problem: str, fix: str) -> UserError:
-    return UserError("invalid-model", "model.name", f"'{name}': {problem}", fix)

@@ -2,6 +2,7 @@
 
 binary      one logit, sigmoid cross-entropy; labels ``[b]`` 0 or 1
 multiclass  one logit per class, softmax cross-entropy; labels ``[b]`` 0 .. classes-1
+multilabel  one logit per label, mean of their sigmoid cross-entropies; labels ``[b, labels]`` 0 or 1
 real        one number, squared error; labels ``[b]``
 survival    one risk score, Cox partial likelihood of the batch; labels ``[b, 2]`` (time, event)
 
@@ -26,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.errors import UserError, nearest
+from tacit.models.own_code import invalid, load_own, said
 
 Losses = Callable[[jax.Array, jax.Array], jax.Array]
 Loss = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -36,7 +38,7 @@ Metric = Callable[[np.ndarray, np.ndarray], float]
 class Task:
     """A loss on batches and metrics on whole test sets.
 
-    name       binary, multiclass, real or survival
+    name       binary, multiclass, multilabel, real or survival
     outputs    how many numbers the model gives per record
     losses     ``(outputs [b, k], labels [b, ...]) -> [b]``: loss of each record, or None where a record alone has no
                loss (Cox). Methods that clip per record need it.
@@ -62,26 +64,51 @@ def check_kind(kind: str) -> None:
 
 
 @lru_cache(maxsize=64)  # the same task is the same object, so that functions compiled for it are found again
-def task_for(kind: str, classes: int = 0, class_weights: tuple[float, ...] | None = None) -> Task:
-    """The task for a kind of label; ``classes`` counts for ``multiclass`` only. ``class_weights``: what the loss of a
-    record is multiplied with, by its class; metrics know no weights."""
+def task_for(
+    kind: str, classes: int = 0, class_weights: tuple[float, ...] | None = None, loss: str | None = None
+) -> Task:
+    """The task for a kind of label; ``classes`` counts for ``multiclass`` and ``multilabel`` only. ``class_weights``:
+    what the loss of a record is multiplied with, by its class; metrics know no weights. ``loss``: the name of a loss of
+    the user's own, ``(outputs [k], label) -> number``."""
     check_kind(kind)
-    if kind == "multiclass" and classes < 2:
-        problem = f"a multiclass task with {classes} classes"
+    if kind in SEVERAL and classes < 2:
+        problem = f"a {kind} task with {classes} classes"
         raise UserError("out-of-range", "data.classes", problem, "declare two or more")
     losses, metrics = KINDS[kind]
+    outputs = classes if kind in SEVERAL else 1
+    if loss is not None:
+        losses = _own_losses(kind, outputs, loss)
     if class_weights is not None:
         _check_class_weights(kind, classes, class_weights)
         assert losses is not None
         losses = _weighted(losses, class_weights)
     return Task(
         name=kind,
-        outputs=classes if kind == "multiclass" else 1,
+        outputs=outputs,
         losses=losses,
         loss=cox_loss if losses is None else mean_over_mask(losses),
         metrics=MappingProxyType({metric.__name__: where_defined(metric) for metric in metrics}),
         headline=metrics[0].__name__,
     )
+
+
+def _own_losses(kind: str, outputs: int, name: str) -> Losses:
+    """A loss of the user's own, of one record: it cannot couple records. Traced once, so that a wrong one is found
+    before any record is read."""
+    if kind == "survival":
+        problem = "a record alone has no loss in a survival task"
+        raise UserError("not-supported", "model.loss", problem, "leave it out")
+    of_one = load_own(name, "model.loss")
+    label = {"multilabel": jnp.zeros(outputs, jnp.float32), "real": jnp.float32(0)}.get(kind, jnp.int32(0))
+    try:
+        found = jax.eval_shape(of_one, jnp.zeros(outputs, jnp.float32), label)
+        form = (found.shape, str(found.dtype))
+    except Exception as error:
+        problem = f"on {outputs} outputs and one label, it raised {said(error)}"
+        raise invalid(name, problem, "take the outputs and the label of one record", "model.loss") from error
+    if form != ((), "float32"):
+        raise invalid(name, f"gave {form[1]} of shape {list(form[0])}", "return one float32 number", "model.loss")
+    return jax.vmap(of_one)
 
 
 def _check_class_weights(kind: str, classes: int, weights: tuple[float, ...]) -> None:
@@ -118,7 +145,7 @@ def higher_is_better(metric: str) -> bool:
     known = {known.__name__ for _, metrics in KINDS.values() for known in metrics}
     if metric not in known:
         raise UserError("unknown-name", "metric", f"unknown metric '{metric}'", nearest(metric, sorted(known)))
-    return metric not in ("log_loss", "rmse")
+    return metric not in ("log_loss", "mean_log_loss", "rmse")
 
 
 def sigmoid_cross_entropy(outputs: jax.Array, labels: jax.Array) -> jax.Array:
@@ -132,6 +159,11 @@ def softmax_cross_entropy(outputs: jax.Array, labels: jax.Array) -> jax.Array:
     # comparing instead of indexing: the gradient of an index is a scatter, which is slow under vmap
     own = labels[:, None] == jnp.arange(outputs.shape[1])
     return jax.nn.logsumexp(outputs, axis=1) - jnp.sum(jnp.where(own, outputs, 0.0), axis=1)
+
+
+def mean_cross_entropy(outputs: jax.Array, labels: jax.Array) -> jax.Array:
+    """The mean over labels of ``log(1 + e^z) - y z``: ``outputs [b, k]``, ``labels [b, k]`` in {0, 1} -> ``[b]``."""
+    return jnp.mean(jax.nn.softplus(outputs) - labels.astype(outputs.dtype) * outputs, axis=1)
 
 
 def squared_error(outputs: jax.Array, labels: jax.Array) -> jax.Array:
@@ -181,7 +213,7 @@ def mean_over_mask(losses: Losses) -> Loss:
         keep = mask > 0
         # masked rows become harmless before the loss: 0 times the gradient of an overflow would still be NaN
         outputs = jnp.where(keep[:, None], outputs, 0.0)
-        labels = jnp.where(keep, labels, jnp.zeros_like(labels))
+        labels = jnp.where(keep.reshape(-1, *(1,) * (labels.ndim - 1)), labels, jnp.zeros_like(labels))
         total = jnp.sum(jnp.where(keep, losses(outputs, labels), 0.0))
         return total / jnp.maximum(jnp.sum(keep), 1).astype(total.dtype)
 
@@ -230,6 +262,18 @@ def auc(outputs: np.ndarray, labels: np.ndarray) -> float:
     return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
+def macro_auc(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """The mean of the AUC of each label, over the labels with positive and negative records."""
+    found = [auc(outputs[:, k], labels[:, k]) for k in range(labels.shape[1])]
+    defined = [one for one in found if not math.isnan(one)]
+    return float(np.mean(defined)) if defined else math.nan
+
+
+def label_accuracy(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Share of right answers over all records and labels; a logit is cut at 0."""
+    return float(np.mean((outputs > 0) == (labels > 0)))
+
+
 def average_precision(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Precision averaged over the recall gained at each distinct score, not interpolated; NaN without positives."""
     scores, positive = outputs.reshape(-1), labels > 0
@@ -270,6 +314,11 @@ def log_loss(outputs: np.ndarray, labels: np.ndarray) -> float:
     shifted = outputs - outputs.max(axis=1, keepdims=True)
     own = np.take_along_axis(shifted, labels.astype(np.int64)[:, None], axis=1)[:, 0]
     return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - own))
+
+
+def mean_log_loss(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Mean negative log-likelihood of all labels of all records."""
+    return float(np.mean(np.logaddexp(0.0, outputs) - (labels > 0) * outputs))
 
 
 def rmse(outputs: np.ndarray, labels: np.ndarray) -> float:
@@ -339,11 +388,13 @@ def _classes(outputs: np.ndarray) -> np.ndarray:
     return classes.astype(np.int64)
 
 
+SEVERAL = ("multiclass", "multilabel")  # one output per class
 # kind of label -> losses of single records (None: there are none), metrics (the headline first)
 KINDS: Mapping[str, tuple[Losses | None, tuple[Metric, ...]]] = MappingProxyType(
     {
         "binary": (sigmoid_cross_entropy, (auc, accuracy, balanced_accuracy, average_precision, f1, log_loss)),
         "multiclass": (softmax_cross_entropy, (balanced_accuracy, accuracy, f1, log_loss)),
+        "multilabel": (mean_cross_entropy, (macro_auc, label_accuracy, mean_log_loss)),
         "real": (squared_error, (rmse, r2)),
         "survival": (None, (c_index,)),
     }

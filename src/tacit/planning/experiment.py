@@ -38,21 +38,40 @@ class Named(Section):
         return dict(self.model_extra or {})
 
 
+class LowRankOptions(Section):
+    """Which matrices get factors of low rank, which are trained in place of them.
+
+    layers  names of layers or parameters, with * for any characters
+    rank    rank of the factors
+    """
+
+    layers: tuple[str, ...] = Field(min_length=1)
+    rank: Count = 4
+
+
 class ModelOptions(Named):
     """``[model]``: a name, its numbers, and optionally a public starting point and layers that stay fixed.
 
     name           a built-in model, packed, or package.module:factory for a model of your own
-    init_from      safetensors file with public starting values of the same shape
+    init_from      file with public starting values of the same shape: safetensors, or a state_dict of PyTorch
     train          names of the layers or parameters that are trained, with * for any characters; all if left out
     freeze         names of layers or parameters that are not trained, with * for any characters
+    low_rank       train factors of low rank in place of these matrices, and nothing else but what train names
+    convert        replace BatchNorm of a PyTorch module by GroupNorm
+    dropout        train a module of your own with its dropout, with a key per record; otherwise dropout is off
     class_weights  factor on the loss of a record, one for each class; declared, not counted from private records
+    loss           package.module:function, the loss of one record from its outputs and label; simulator only
     """
 
     name: str = "logistic"
     init_from: str | None = None
     train: tuple[str, ...] = ()
     freeze: tuple[str, ...] = ()
+    low_rank: LowRankOptions | None = None
+    convert: bool = False
+    dropout: bool = False
     class_weights: tuple[Positive, ...] | None = None
+    loss: str | None = None
 
 
 class TrainOptions(Section):
@@ -275,8 +294,9 @@ def located(experiment: Experiment, folder: Path) -> Experiment:
     if experiment.model.name == "packed" and isinstance(path := experiment.model.numbers.get("path"), str):
         path = os.path.abspath(path_from(folder, path))
         moved["model"] = moved["model"].model_copy(update={"path": path})
-    if ":" in experiment.model.name:
-        moved["model"] = moved["model"].model_copy(update={"name": _located_model(experiment.model.name, folder)})
+    own = {key: getattr(experiment.model, key) for key in ("name", "loss")}
+    if code := {key: _located_code(name, folder) for key, name in own.items() if name is not None and ":" in name}:
+        moved["model"] = moved["model"].model_copy(update=code)
     changes = {name: section for name, section in moved.items() if section is not sections[name]}
     return experiment.model_copy(update=changes)
 
@@ -292,8 +312,8 @@ def _located(section: SomeSection, name: str, folder: Path) -> SomeSection:
     return section.model_copy(update=paths) if paths else section
 
 
-def _located_model(name: str, folder: Path) -> str:
-    """A user's own model with the folder of its module, if that is the experiment's folder or the current one."""
+def _located_code(name: str, folder: Path) -> str:
+    """Code of the user's own with the folder of its module, if that is the experiment's folder or the current one."""
     top = name.partition(":")[0].partition(".")[0]
     if "/" in top:
         return name

@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,9 @@ from tacit.exchange import Exchange, ReportFacts, SumFacts
 from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Facts, Info, Method, Options, find_method
 from tacit.methods.base import FACT_KEYS
-from tacit.models import (
-    Model,
-    Params,
-    build,
-    check_fit,
-    check_options,
-    convexity,
-    metric_names,
-    parameter_count,
-    shapes,
-    task_for,
-)
+from tacit.models import Convexity, Model, convexity, metric_names
 from tacit.notebook import box, line
+from tacit.planning.chosen_model import check_model, chosen_model, chosen_task, dropout_note, parameters_of
 from tacit.planning.claims import ASSIGNED, Once, Promise, exchanges_for, suits
 from tacit.planning.experiment import (
     EvaluationOptions,
@@ -135,7 +124,7 @@ class Plan:
     @property
     def parameters(self) -> int | None:
         """How many numbers are learned; None where that is not known before a record is read."""
-        return _parameters(self.experiment.model, source_facts(self.data))
+        return parameters_of(self.experiment.model, source_facts(self.data))
 
     @property
     def statistics(self) -> Once | None:
@@ -184,6 +173,7 @@ class Plan:
         """What a reader should know about the guarantees before anything runs."""
         found = [delta_warning(self.promise.delta, self.promise.facts.subjects)] if self.method.private else []
         found.append(weights_warning(self.experiment.model, self.options))
+        found.append(dropout_note(self.experiment.model, source_facts(self.data)))
         return tuple(warning for warning in found if warning is not None)
 
     def guarantees(self) -> tuple[Guarantee, ...]:
@@ -252,7 +242,8 @@ def plan(
         raise UserError("wrong-type", "experiment", problem, "pass a path or a dictionary")
     home = folder or (Path(source).resolve().parent if isinstance(source, str | Path) else Path.cwd())
     experiment = source if isinstance(source, Experiment) else read_experiment(source, changes)
-    if ":" in experiment.model.name and str(home) not in sys.path:
+    own = ":" in experiment.model.name or experiment.model.loss is not None
+    if own and str(home) not in sys.path:
         sys.path.append(str(home))  # the user's own model may be in the folder of the experiment file
     return _join(experiment, home)
 
@@ -266,7 +257,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     _check_step(experiment.train, options.info)
     known = source_facts(located_data(experiment.data, folder))
     given, experiment = experiment.train, settled(experiment, options, exchange, known)
-    _check_model(experiment, known)
+    check_model(experiment.model, known)
     _check_task(options, known)
     if options.info.personal and options.info.private and experiment.evaluation.status == "paid":
         problem = "'private' does not cover metrics of the silos' own models, which no noise protects"
@@ -356,8 +347,8 @@ def _facts(experiment: Experiment, options: Options, unit: Unit, known: SourceFa
         max_records=privacy.max_records_per_subject_and_silo,
         max_silos=privacy.max_silos_per_subject,
         delta=privacy.delta,
-        parameters=_parameters(experiment.model, known),
-        convex=convexity(experiment.model.name, known.labels.kind, experiment.model.class_weights),
+        parameters=parameters_of(experiment.model, known),
+        convex=_convexity(experiment.model, known.labels.kind),
         records_kept=privacy.max_records_per_subject_and_silo,
     )
     for fact in options.needs(unit):
@@ -370,6 +361,14 @@ def _facts(experiment: Experiment, options: Options, unit: Unit, known: SourceFa
         problem = f"is {experiment.train.rounds}, and method.epochs asks for {facts.rounds} rounds"
         raise UserError("conflict", "train.rounds", problem, "leave one of the two out")
     return replace(facts, moves_up=facts.records_kept is not None, moves_over=over)
+
+
+def _convexity(model: ModelOptions, kind: str) -> Convexity | None:
+    """What is known about the loss as a function of what is trained; nothing about a loss of the user's own, nor about
+    a product of factors."""
+    if model.loss is not None or model.low_rank is not None:
+        return None
+    return convexity(model.name, kind, model.class_weights)
 
 
 def _check_step(train: TrainOptions, info: Info) -> None:
@@ -536,44 +535,6 @@ def sum_facts(method: Method, facts: Facts) -> SumFacts:
     return SumFacts(silos, silos, bound, method.added_noise)
 
 
-def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
-    """Refuse a model that does not fit what is publicly known about the data, or whose numbers make no sense."""
-    model = experiment.model
-    check_fit(model.name, facts.labels.kind, is_table=facts.columns is not None)
-    check_options(model.name, **model.numbers)
-    if facts.feature_shape is not None or model.class_weights is not None:
-        task = task_for(facts.labels.kind, len(facts.labels.classes), model.class_weights)
-    if facts.feature_shape is not None:
-        build(model.name, facts.feature_shape, task.outputs, **model.numbers)
-
-
-def _parameters(options: ModelOptions, facts: SourceFacts) -> int | None:
-    """How many numbers are learned, where the shape of a record is publicly known; frozen layers are not counted."""
-    if facts.feature_shape is None:
-        return None
-    outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
-    model = build(options.name, facts.feature_shape, outputs, **options.numbers)
-    params = shapes(model)
-    frozen = frozen_names(options, params, model.fixed)
-    return parameter_count({name: layer for name, layer in params.items() if name not in frozen})
-
-
-def frozen_names(options: ModelOptions, params: Params, fixed: frozenset[str]) -> tuple[str, ...]:
-    """Which of the layers or parameters at the top of ``params`` are not trained; ``fixed`` ones never are."""
-    free = [name for name in params if name not in fixed]
-    for key, patterns in (("train", options.train), ("freeze", options.freeze)):
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in free):
-                problem = f"'{pattern}' is no layer or parameter of {options.name}"
-                raise UserError("unknown-name", f"model.{key}", problem, nearest(pattern, free))
-    trained = [name for name in free if not options.train or any(fnmatchcase(name, one) for one in options.train)]
-    trained = [name for name in trained if not any(fnmatchcase(name, one) for one in options.freeze)]
-    if not trained:
-        key = "freeze" if options.freeze else "train"
-        raise UserError("empty", f"model.{key}", "no layer is trained", "leave at least one to be trained")
-    return tuple(name for name in params if name not in trained)
-
-
 def model_and_form(plan: Plan) -> tuple[Model, tuple[int, ...], int]:
     """The model of a plan, the shape of one record, and the number of outputs; a UserError where they are not known
     before a record is read."""
@@ -581,8 +542,8 @@ def model_and_form(plan: Plan) -> tuple[Model, tuple[int, ...], int]:
     if facts.feature_shape is None:
         problem = "the shape of a record is not known before the table is read"
         raise UserError("missing", "data.numeric", problem, "declare the feature columns")
-    outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
-    return build(options.name, facts.feature_shape, outputs, **options.numbers), facts.feature_shape, outputs
+    outputs = chosen_task(options, facts.labels).outputs
+    return chosen_model(options, facts.feature_shape, outputs), facts.feature_shape, outputs
 
 
 def _check_task(options: Options, facts: SourceFacts) -> None:

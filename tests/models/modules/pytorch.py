@@ -28,3 +28,12 @@ def batch_norm(input_shape, outputs):
 
 def frozen_batch_norm(input_shape, outputs):
     return batch_norm(input_shape, outputs).eval()
+
+
+def dropping(input_shape, outputs):
+    return nn.Sequential(nn.Linear(*input_shape, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, outputs))
+
+
+def backbone_and_head(input_shape, outputs):
+    backbone = nn.Sequential(nn.Linear(*input_shape, 16), nn.Tanh())
+    return backbone, nn.Linear(16, outputs)

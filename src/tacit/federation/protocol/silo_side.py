@@ -20,7 +20,7 @@ from tacit.data.load import within_caps
 from tacit.engine.charges import check_goes_on, events, once_events
 from tacit.engine.evaluate import Query, constants_query, masked_sum, metric_values, metrics_query
 from tacit.engine.kernel import outputs
-from tacit.engine.learner import Learner, WrongTree, is_finite, learner, unpacked
+from tacit.engine.learner import WrongTree, is_finite, learner, unpacked
 from tacit.engine.simulate import LocalSilos, noise_keys, sum_noise
 from tacit.engine.worker import Contributed, WorkTally
 from tacit.exchange import SiloRole
@@ -213,7 +213,7 @@ class SiloSide(Party):
     def _ready(self, totals: np.ndarray | None) -> None:
         """Everything is known: set up the work, and the exchange."""
         plan, facts = self.plan, self._facts
-        made = Learner(self._made.objective, self._made.params, self._frozen)
+        made = replace(self._made, frozen=self._frozen)
         self._silos = silos = LocalSilos(
             plan,
             facts,
@@ -285,11 +285,11 @@ class SiloSide(Party):
         """What this silo hands to the exchange, what it keeps, and the tally of its work."""
         silos = self.silos
         if self.plan.exchange.compiled:
-            worked = silos.work.do(drawn, silos.given(broadcast))
+            worked = silos.work.do(drawn, silos.given(broadcast, number))
             keys = noise_keys(silos.noise, number, self._randomness, [self.place])
             vector = silos.kernels.sent(worked.totals, (keys[0][:, 0], keys[1]) if keys else ())
             return Contributed([vector], worked.states, WorkTally(sum(worked.not_finite)))
-        return silos.contributed(drawn, broadcast, self.role.form)
+        return silos.contributed(number, drawn, broadcast, self.role.form)
 
     def _sent(self, phase: Phase, content: bytes, is_signed: bool) -> bytes:
         """A message of the exchange, after the ledger line that it may need."""

@@ -22,6 +22,8 @@ class Adapted(NamedTuple):
     fixed     names of what is never trained: buffers, running statistics, parameters without a gradient
     training  as ``call``, in the mode in which the factory returned the module, without dropout; None where the
               framework has no modes
+    dropping  ``(params, x, key) -> outputs`` with dropout, for one record ``x [1, ...]``; None where that is not
+              possible
     """
 
     params: dict[str, Any]
@@ -30,6 +32,7 @@ class Adapted(NamedTuple):
     module: Callable[[Mapping[str, Any]], Any]
     fixed: frozenset[str] = frozenset()
     training: Callable[[Mapping[str, Any], Any], Any] | None = None
+    dropping: Callable[[Mapping[str, Any], Any, jax.Array], Any] | None = None
 
 
 def modes(function: Any, *, training: bool) -> dict[str, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,9 +35,16 @@ def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted
     def call(params: Mapping[str, Any], x: Any) -> Any:
         return jax.vmap(restored(params, quiet))(x)
 
+    loud = eqx.nn.inference_mode(module, value=False)
+
+    def dropping(params: Mapping[str, Any], x: Any, key: jax.Array) -> Any:
+        return restored(params, loud)(x[0], key=key)[None]
+
+    takes_key = "key" in inspect.signature(type(module).__call__).parameters
     return Adapted(
         values(module),
         lambda key: values(make(seed_of(key))),
         call,
         lambda params: restored(params, eqx.nn.inference_mode(make(0))),
+        dropping=dropping if takes_key else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -41,12 +41,13 @@ def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted
     def values(of: Any) -> dict[str, Any]:
         return {one.path: jnp.asarray(one.value) for one in of.variables}
 
-    def caller(of: Any, training: bool) -> Callable[[Mapping[str, Any], Any], Any]:
+    def caller(of: Any, training: bool) -> Callable[..., Any]:
         trained = [one.path for one in of.trainable_variables]
         other = [one.path for one in of.non_trainable_variables]
 
-        def call(params: Mapping[str, Any], x: Any) -> Any:
-            given = [params[name] for name in trained], [params[name] for name in other]
+        def call(params: Mapping[str, Any], x: Any, key: jax.Array | None = None) -> Any:
+            values = {**params, **(_seeds(other, key) if key is not None else {})}
+            given = [values[name] for name in trained], [values[name] for name in other]
             return of.stateless_call(*given, x, training=training)[0]
 
         return call
@@ -57,12 +58,24 @@ def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted
             one.assign(params[one.path])
         return fresh
 
-    quiet, loud = built(0), built(0)
+    quiet, loud, dropping = built(0), built(0), built(0)
     for layer in loud._flatten_layers():
         if isinstance(layer, keras.layers.Dropout):
             layer.rate = 0
     fixed = frozenset(one.path for one in quiet.non_trainable_variables)
     first = values(quiet)
     return Adapted(
-        first, lambda key: values(built(seed_of(key))), caller(quiet, False), restored, fixed, caller(loud, True)
+        first,
+        lambda key: values(built(seed_of(key))),
+        caller(quiet, False),
+        restored,
+        fixed,
+        caller(loud, True),
+        caller(dropping, True),
     )
+
+
+def _seeds(names: Sequence[str], key: jax.Array) -> dict[str, jax.Array]:
+    """States of the generators of layers, from a key."""
+    own = [name for name in names if name.endswith("seed_generator_state")]
+    return {name: jax.random.key_data(jax.random.fold_in(key, i)) for i, name in enumerate(own)}

@@ -36,9 +36,13 @@ def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted
             loud = modes(type(module).__call__, training=True)
             return module.apply(_variables(params), x, mutable=True, **loud)[0]
 
+    def dropping(params: Mapping[str, Any], x: Any, key: jax.Array) -> Any:
+        loud = modes(type(module).__call__, training=True)
+        return module.apply(_variables(params), x, mutable=True, rngs={"dropout": key}, **loud)[0]
+
     params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(init, jax.random.key(0)))
     fixed = frozenset(name for name in params if name.startswith(STATE))
-    return Adapted(params, init, call, lambda trained: module.bind(_variables(trained)), fixed, training)
+    return Adapted(params, init, call, lambda trained: module.bind(_variables(trained)), fixed, training, dropping)
 
 
 def _flat(variables: Mapping[str, Any]) -> dict[str, Any]:

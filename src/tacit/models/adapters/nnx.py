@@ -24,15 +24,18 @@ def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted
         leaves = jax.tree_util.tree_leaves_with_path(state)
         return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
-    def caller(of: Any) -> Callable[[Mapping[str, Any], Any], Any]:
+    def caller(of: Any) -> Callable[..., Any]:
         graph, state, rest = nnx.split(of, nnx.Param, ...)
         structure = jax.tree.structure(nnx.to_pure_dict(state))
         names = list(values(of))
 
-        def call(params: Mapping[str, Any], x: Any) -> Any:
+        def call(params: Mapping[str, Any], x: Any, key: jax.Array | None = None) -> Any:
             given = jax.tree.map(lambda leaf: leaf, state)
             nnx.replace_by_pure_dict(given, jax.tree.unflatten(structure, [params[name] for name in names]))
-            return nnx.merge(graph, given, rest, copy=True)(x)
+            merged = nnx.merge(graph, given, rest, copy=True)
+            if key is not None:
+                nnx.reseed(merged, **dict.fromkeys(("default", "dropout"), key))
+            return merged(x)
 
         return call
 
@@ -46,11 +49,17 @@ def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted
         fresh.eval()
         return fresh
 
-    returned, quiet = nnx.clone(module), nnx.clone(module)
+    returned, quiet, dropping = nnx.clone(module), nnx.clone(module), nnx.clone(module)
     quiet.eval()
+    dropping.train()
     for _, layer in nnx.iter_graph(returned):
         if isinstance(layer, nnx.Dropout):
             layer.deterministic = True
     return Adapted(
-        values(module), lambda key: values(make(seed_of(key))), caller(quiet), restored, training=caller(returned)
+        values(module),
+        lambda key: values(make(seed_of(key))),
+        caller(quiet),
+        restored,
+        training=caller(returned),
+        dropping=caller(dropping),
     )

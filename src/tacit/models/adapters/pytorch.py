@@ -6,7 +6,7 @@ import copy
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -29,11 +29,11 @@ def channels_first(module: Any) -> bool:
 
 def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted:
     torch, env = sys.modules["torch"], _environment()
-    as_returned = copy.deepcopy(module)
-    for layer in as_returned.modules():
-        if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
+    as_returned, trained, module = (copy.deepcopy(module) for _ in range(3))
+    module.eval()
+    for layer in trained.train().modules():
+        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
             layer.eval()
-    module = copy.deepcopy(module).eval()
 
     def values(of: Any) -> dict[str, Any]:
         found = (*of.named_parameters(), *of.named_buffers())
@@ -45,14 +45,11 @@ def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted
             torch.manual_seed(seed)
             return values(make(seed))
 
-    def caller(of: Any) -> Callable[[Mapping[str, Any], Any], Any]:
-        def call(params: Mapping[str, Any], x: Any) -> Any:
-            with _tracing, env:
-                tensors, given = env.j2t_iso((dict(params), x))
-                found = torch.func.functional_call(of, tensors, (given,))
-                return env.t2j_iso(getattr(found, "logits", found))
-
-        return call
+    def called(of: Any, params: Mapping[str, Any], x: Any, key: jax.Array | None = None) -> Any:
+        dropout = _without_dropout() if key is None else env.override_property(prng=key)
+        with _tracing, env, dropout:
+            tensors, given = env.j2t_iso((dict(params), x))
+            return env.t2j_iso(_tensor(torch.func.functional_call(of, tensors, (given,))))
 
     def restored(params: Mapping[str, Any]) -> Any:
         fresh = make(0)
@@ -62,8 +59,54 @@ def adapt(module: Any, make: Callable[[int], Any], sample: jax.Array) -> Adapted
 
     kept = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
     fixed = frozenset([*kept, *(name for name, _ in module.named_buffers())])
-    training = caller(as_returned) if as_returned.training else None
-    return Adapted(values(module), init, caller(module), restored, fixed, training)
+    training = partial(called, as_returned) if as_returned.training else None
+    return Adapted(values(module), init, partial(called, module), restored, fixed, training, partial(called, trained))
+
+
+def _tensor(found: Any) -> Any:
+    """The outputs among what a model of Hugging Face returns; other modules return them as they are."""
+    for name in ("logits", "pooler_output", "last_hidden_state"):
+        if getattr(found, name, None) is not None:
+            return getattr(found, name)
+    return found
+
+
+def converted(module: Any) -> Any:
+    """A copy with group normalisation in place of batch normalisation, which keeps the names of its parameters."""
+    torch = sys.modules["torch"]
+    norms = torch.nn.modules.batchnorm
+    module = copy.deepcopy(module)
+
+    def of(layer: Any) -> Any:
+        size = layer.num_features
+        groups = next(n for n in range(min(32, max(1, size // 4)), 0, -1) if size % n == 0)
+        return torch.nn.GroupNorm(groups, size, eps=layer.eps, affine=layer.affine)
+
+    if isinstance(module, norms._BatchNorm):
+        return of(module)
+    for parent in list(module.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, norms._BatchNorm):
+                setattr(parent, name, of(layer))
+    return module
+
+
+def _without_dropout() -> Any:
+    """A mode in which nothing is dropped out, by a layer or by a function that a module calls."""
+    torch = sys.modules["torch"]
+    names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    functional = torch.nn.functional
+    identity = {getattr(functional, name) for name in names} | {torch.dropout, torch.alpha_dropout}
+
+    class Quiet(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function in identity:
+                return args[0] if args else kwargs["input"]
+            if function is functional.scaled_dot_product_attention:
+                args, kwargs = args[:4], {**(kwargs or {}), "dropout_p": 0.0}
+            return function(*args, **(kwargs or {}))
+
+    return Quiet()
 
 
 @cache
