@@ -18,7 +18,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import studies
-
 import tacit
 from research.exhibits import EXHIBITS, Exhibit
 from research.plots import Curve, Mark, Marks, Panel, curves, images, rows
