@@ -88,7 +88,7 @@ def children(process: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
 def test_a_killed_process_ends_the_run_with_one_error_and_the_run_can_be_resumed(made, tmp_path):
-    train = {"rounds": 400, "checkpoint_every": 1}
+    train = {"rounds": 120, "checkpoint_every": 1}
     (tmp_path / "it.toml").write_text(tacit.plan(made("subject-sgd", 2, train=train)).to_toml())
     command = [sys.executable, "-m", "tacit", "run", str(tmp_path / "it.toml")]
     started = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True)
