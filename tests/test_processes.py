@@ -176,7 +176,8 @@ def test_processes_with_a_coordinator_are_one_run(made, tmp_path):
 
 @pytest.mark.parametrize("method", ["subject-sgd", "uldp-avg"])
 def test_features_in_a_file_train_the_same_bits(made, tmp_path, monkeypatch, method):
-    monkeypatch.setattr("tacit.kernels.stored.ROWS_AT_ONCE", 128)
+    for place in ("tacit.kernels.stored", "tacit.data.encode"):
+        monkeypatch.setattr(f"{place}.ROWS_AT_ONCE", 128)
     runs = [
         tacit.run(made(method, engine={"features": features}), out=tmp_path / features)
         for features in ("memory", "disk")
@@ -185,7 +186,7 @@ def test_features_in_a_file_train_the_same_bits(made, tmp_path, monkeypatch, met
     assert metrics_of(runs[0].path) == metrics_of(runs[1].path)
 
 
-def test_a_file_of_features_has_no_name_and_is_read_by_its_process_alone():
+def test_a_file_of_features_has_no_name_and_keeps_what_memory_forgets():
     made = on_disk(10, 3)
     made[2:4, 1] = 5.0
     forget(made)
