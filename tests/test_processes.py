@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,9 +16,10 @@ import pytest
 
 import tacit
 from tacit.engine.process_group import ALONE, ProcessGroup
-from tacit.engine.supervisor import Coordinator, check_coordinator, check_shared
+from tacit.engine.supervisor import MachinePlace, check_coordinator, check_shared
 from tacit.kernels import arrange
 from tacit.kernels.lane_schedule import Layout
+from tacit.kernels.stored import forget, is_on_disk, on_disk
 from tests.refusals import refuses
 
 NOISE = {"clip": 1.0, "noise_multiplier": 0.5}
@@ -88,7 +90,7 @@ def children(process: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
 def test_a_killed_process_ends_the_run_with_one_error_and_the_run_can_be_resumed(made, tmp_path):
-    train = {"rounds": 400, "checkpoint_every": 1}
+    train = {"rounds": 120, "checkpoint_every": 1}
     (tmp_path / "it.toml").write_text(tacit.plan(made("subject-sgd", 2, train=train)).to_toml())
     command = [sys.executable, "-m", "tacit", "run", str(tmp_path / "it.toml")]
     started = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True)
@@ -143,7 +145,7 @@ def test_a_frame_is_refused_by_several_processes(made, visits):
 )
 def test_a_coordinator_has_an_address_and_a_process_a_number(made, address, place, code, field):
     with refuses(code, field):
-        check_coordinator(tacit.plan(made("subject-sgd", 2)), Coordinator(address, place))
+        check_coordinator(tacit.plan(made("subject-sgd", 2)), MachinePlace(address, place))
 
 
 def test_lanes_of_all_processes_together_are_those_of_one(made):
@@ -157,3 +159,44 @@ def test_lanes_of_all_processes_together_are_those_of_one(made):
     for group, lanes in zip(groups, shares, strict=True):
         assert [len(lane.people) for lane in lanes] == [len(lane.people) for lane in group.shared(list(every))]
     assert ALONE.gathered(3) == (3,)
+
+
+def test_processes_with_a_coordinator_are_one_run(made, tmp_path):
+    (tmp_path / "it.toml").write_text(tacit.plan(made("subject-sgd", 2)).to_toml())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = [sys.executable, "-m", "tacit", "run", str(tmp_path / "it.toml"), "--coordinator", address]
+    other = subprocess.Popen([*command, "--process-id", "1"])
+    first = subprocess.run([*command, "--out", str(tmp_path / "run")], check=False, timeout=300)
+    assert (first.returncode, other.wait(timeout=60)) == (0, 0)
+    alone = tacit.run(made("subject-sgd"), out=tmp_path / "alone")
+    assert model_of(tmp_path / "run") == model_of(alone.path)
+
+
+@pytest.mark.parametrize("method", ["subject-sgd", "uldp-avg"])
+def test_features_in_a_file_train_the_same_bits(made, tmp_path, monkeypatch, method):
+    for place in ("tacit.kernels.stored", "tacit.data.encode"):
+        monkeypatch.setattr(f"{place}.ROWS_AT_ONCE", 128)
+    runs = [
+        tacit.run(made(method, engine={"features": features}), out=tmp_path / features)
+        for features in ("memory", "disk")
+    ]
+    assert model_of(runs[0].path) == model_of(runs[1].path)
+    assert metrics_of(runs[0].path) == metrics_of(runs[1].path)
+
+
+def test_a_file_of_features_has_no_name_and_keeps_what_memory_forgets():
+    made = on_disk(10, 3)
+    made[2:4, 1] = 5.0
+    forget(made)
+    assert is_on_disk(made)
+    assert made[2:4, 1].tolist() == [5.0, 5.0]
+    assert np.count_nonzero(made) == 2
+    assert not Path(made.filename or "").is_file()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "dp-fedavg"])
+def test_work_silo_by_silo_needs_features_in_memory(made, tmp_path, method):
+    with refuses("not-supported", "engine.features"):
+        tacit.run(made(method, engine={"features": "disk"}), out=tmp_path / "run")

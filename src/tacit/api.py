@@ -14,7 +14,7 @@ from tacit import notebook, report
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
 from tacit.engine.folder import free_folder, write_json
-from tacit.engine.supervisor import Coordinator
+from tacit.engine.supervisor import MachinePlace
 from tacit.errors import DivergedWarning, NotLoggedWarning, UserError
 from tacit.planning.experiment import located
 from tacit.planning.plan import Plan, plan
@@ -71,7 +71,7 @@ def trained(
     resume: Path | None,
     baselines: bool | tuple[str, ...],
     progress: Progress | None,
-    coordinator: Coordinator | None = None,
+    coordinator: MachinePlace | None = None,
 ) -> Run:
     """Train and write the report; ``result["status"]`` says how the run ended."""
     result = train(

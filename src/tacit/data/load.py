@@ -54,20 +54,24 @@ def load(
     how, is_test = _hold_out(raw, keys, options, seed, hold_out)
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     subject, test_subject = _subjects(raw, keys, options, train, test, seed)
+    del keys, is_test  # of a large table, nothing stays in memory that is not needed any more
     silo, test_silo, silo_names = _silos(raw, options, train, test, subject, seed)
 
     if over_silo_cap == "refuse":
         check_silo_cap(np.append(subject, test_subject), np.append(silo, test_silo), max_silos_per_subject)
     kept = within_caps(subject, silo, records=max_records_per_subject_and_silo, silos=max_silos_per_subject)
-    train, subject, silo = train[kept], subject[kept], silo[kept]
+    if not kept.all():
+        train, subject, silo = train[kept], subject[kept], silo[kept]
     _check_silos(silo, silo_names, options)
     order = np.lexsort((subject, silo))
-    train, subject, silo = train[order], subject[order], silo[order]
+    train = train[order]
+    subject = subject[order]
+    silo = silo[order]
+    del kept, order
     _check_subjects(subject, options)
 
     count = len(np.union1d(subject, test_subject))
     parts = Part(train, silo, subject), Part(test, test_silo, test_subject)
-    del keys, kept, order  # a large table has no room for what is not needed any more
     return raw.federation(*parts, silo_names, how, count, room)
 
 
@@ -203,7 +207,7 @@ def within_caps(
     Each subject's rows are judged by that subject's rows alone, so one person never changes what is kept of another.
     """
     kept = np.ones(len(subject), bool)
-    if silos is not None:
+    if silos is not None and silo.max(initial=0) >= silos:
         kept &= _in_fullest_silos(subject, silo, silos)
     if records is not None:
         order = np.lexsort((subject, silo))

@@ -51,7 +51,7 @@ class Orders:
         return Randomness(self.processes.told(np.frombuffer(os.urandom(32), np.uint32)).tobytes())
 
 
-class Told(NamedTuple):
+class MemberEvent(NamedTuple):
     """What a process tells its supervisor: a ``kind`` (progress, warning, folder, error) and what belongs to it."""
 
     kind: str
@@ -65,7 +65,7 @@ class Channel:
         self._file = file
 
     def tell(self, kind: str, *content: Any) -> None:
-        pickle.dump(Told(kind, content), self._file)
+        pickle.dump(MemberEvent(kind, content), self._file)
         self._file.flush()
 
     def begin(self, what: str, rounds: int, done: int) -> None:

@@ -65,7 +65,7 @@ from tacit.engine.loop import (
 )
 from tacit.engine.process_group import ALONE, ProcessGroup
 from tacit.engine.simulate import Simulation
-from tacit.engine.supervisor import Coordinator, run_shared
+from tacit.engine.supervisor import MachinePlace, run_shared
 from tacit.engine.useless_models import problems
 from tacit.engine.worker import Worker
 from tacit.errors import Forbidden, UserError
@@ -113,7 +113,7 @@ def run(
     progress: Progress | None = None,
     randomness: Randomness | None = None,
     processes: ProcessGroup | None = None,
-    coordinator: Coordinator | None = None,
+    coordinator: MachinePlace | None = None,
 ) -> Run:
     """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists.
 

@@ -36,7 +36,7 @@ GRACE = 1.0
 PROGRAM = "from tacit.engine.member import main; main()"
 
 
-class Coordinator(NamedTuple):
+class MachinePlace(NamedTuple):
     """Processes on several machines: the ``address`` (host:port) of the first one, and the ``place`` of this one."""
 
     address: str
@@ -65,7 +65,7 @@ def check_shared(plan: Plan) -> None:
         raise UserError("not-supported", FIELD, problem, f"{fix}, or use a method that sends sums")
 
 
-def check_coordinator(plan: Plan, coordinator: Coordinator) -> None:
+def check_coordinator(plan: Plan, coordinator: MachinePlace) -> None:
     """Refuse an address without a port, and a place that the group does not have."""
     count = plan.experiment.engine.processes
     host, _, port = coordinator.address.rpartition(":")
@@ -78,7 +78,7 @@ def check_coordinator(plan: Plan, coordinator: Coordinator) -> None:
 
 
 def run_shared(
-    plan: Plan, options: Mapping[str, Any], progress: Shows, coordinator: Coordinator | None = None
+    plan: Plan, options: Mapping[str, Any], progress: Shows, coordinator: MachinePlace | None = None
 ) -> Path | None:
     """The folder of the run; None on a machine that has no first process. ``options`` are those of ``engine.run``."""
     check_shared(plan)

@@ -45,7 +45,7 @@ from tacit.ui.console import (
 )
 
 if TYPE_CHECKING:
-    from tacit.engine.supervisor import Coordinator
+    from tacit.engine.supervisor import MachinePlace
     from tacit.planning.experiment import Experiment as Sections
     from tacit.planning.plan import Plan
 
@@ -81,11 +81,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train as the experiment file says. Writes a run folder with model, metrics and report."""
-    from tacit.engine.supervisor import Coordinator, run_shared
+    from tacit.engine.supervisor import MachinePlace, run_shared
     from tacit.planning.plan import plan
 
     planned = plan(experiment, changes)
-    machine = None if coordinator is None else Coordinator(coordinator, process_id)
+    machine = None if coordinator is None else MachinePlace(coordinator, process_id)
     if machine is None or process_id == 0:
         train(planned, out=out, resume=resume, baselines=baselines, mlflow=mlflow, as_json=as_json, machine=machine)
     else:
@@ -101,7 +101,7 @@ def train(
     baselines: bool | tuple[str, ...] = False,
     mlflow: str | None = None,
     as_json: bool = False,
-    machine: Coordinator | None = None,
+    machine: MachinePlace | None = None,
 ) -> None:
     from tacit import api
 
