@@ -270,7 +270,7 @@ def _limits(options: StudyOptions) -> Html:
         "Limits",
         bullets(
             [
-                "Trainings have seeds: a reader who knows a seed can regenerate the noise. No model of a study is kept.",
+                "Trainings have seeds: anyone with a seed can regenerate the noise. No model of a study is kept.",
                 "Metrics are computed on held-out records without noise. They are outside every guarantee.",
                 "A study keeps no ledger. The epsilon of a row is that of one training, not of the whole study.",
                 f"Seeds of the results: {', '.join(map(str, options.seeds))}; of the choices: "
