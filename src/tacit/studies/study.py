@@ -205,10 +205,11 @@ class Study:
     def tuning(self) -> str:
         """How settings were chosen, in the words of ``governance.tuning``; public: on records that need no protection.
 
-        ``not-accounted``: by results on private records, which the printed epsilon does not cover.
+        ``not-accounted``: by results on private records, which the printed epsilon does not cover. ``not-stated``: the
+        study chooses nothing, and its experiment does not say how its settings were chosen.
         """
         if not any(cell.has_choice for cell in self.planned.cells):
-            return self.planned.cells[0].candidates[0].plan.experiment.governance.tuning or "none"
+            return self.planned.cells[0].candidates[0].plan.experiment.governance.tuning or "not-stated"
         return "public" if self.planned.options.choose.records == "public" else "not-accounted"
 
     # -- results
