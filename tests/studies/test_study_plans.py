@@ -7,6 +7,7 @@ import pytest
 
 from tacit.studies.study import Study
 from tacit.studies.study_file import StudyOptions, flat, merged, without
+from tacit.studies.study_page import tuning_words
 from tacit.studies.trial import _federation
 from tests.refusals import refused_section, refuses
 from tests.studies import made_study
@@ -69,6 +70,7 @@ def test_a_method_that_cannot_reach_the_target_is_a_result_and_a_wrong_key_an_er
     contenders = [made_study.study()["contenders"][1], unreachable]
     study = Study(made_study.written(tmp_path, contenders=contenders, axes=[]), tmp_path / "out")
     assert [one["contender"] for one in study.status()["refused"]] == ["local"]
+    assert study.tuning == "not-accounted"
     wrong = {"name": "wrong", "method": {"name": "subject-sgd", "clipp": 0.5, "noise_multiplier": 1.0}}
     with refuses("unknown-key", "method.clipp", file="contender 'wrong'"):
         Study(made_study.written(tmp_path, contenders=[wrong], axes=[]))
@@ -111,6 +113,15 @@ def test_an_axis_that_no_contender_has_and_an_unknown_metric_are_refused(tmp_pat
 )
 def test_a_study_file_is_checked(changes, code):
     assert refused_section(StudyOptions, **made_study.study(**changes)).code == code
+
+
+@pytest.mark.parametrize(("governance", "tuning"), [({}, "not-stated"), ({"tuning": "private"}, "private")])
+def test_a_study_that_chooses_nothing_does_not_say_that_nothing_was_chosen(tmp_path, governance, tuning):
+    experiment = {**made_study.EXPERIMENT, "governance": governance}
+    contenders = [{"name": "fedavg", "method": {"name": "fedavg"}}]
+    study = Study(made_study.written(tmp_path, experiment=experiment, contenders=contenders, axes=[]), tmp_path / "out")
+    assert study.tuning == tuning
+    assert tuning_words(tuning)
 
 
 def test_settings_are_merged_key_by_key_and_dotted_keys_replace_a_whole_value():

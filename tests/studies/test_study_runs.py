@@ -11,11 +11,13 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import tomli_w
 from typer.testing import CliRunner
 
 import tacit
@@ -108,8 +110,36 @@ def test_the_quick_example_is_killed_three_times_and_ends_with_the_same_results(
     assert metrics(tmp_path / "out") == pytest.approx(metrics(tmp_path / "whole"), abs=1e-6)
 
 
+# AUC on RAND HIE that examples/subject/run.py had with seeds 0, 1 and 2, and the settings that it had chosen
+OF_THE_RUNNER = {
+    "fedavg": ([0.7404605828048296, 0.7403696860954682, 0.7402284557033985], {"method.local_learning_rate": 0.1}),
+    "subject-sgd": (
+        [0.741105446104469, 0.7426258194027464, 0.740329123068815],
+        {"method.clip": 0.1, "train.server_learning_rate": 40.0},
+    ),
+    "central-group": (
+        [0.7408999662468245, 0.7395886257720299, 0.7395400685722406],
+        {"method.clip": 0.5, "train.server_learning_rate": 0.5},
+    ),
+}
+
+
+@pytest.mark.slow
+def test_the_study_of_the_subject_level_methods_has_the_numbers_of_the_runner(tmp_path):
+    content = tomllib.loads((ROOT / "examples" / "studies" / "subject-tables.toml").read_text(encoding="utf-8"))
+    content["axes"][0]["values"] = [str(ROOT / "examples" / "subject" / "randhie.toml")]
+    content["contenders"] = [one for one in content["contenders"] if one["name"] in OF_THE_RUNNER]
+    (tmp_path / "study.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
+    found = {one.cell.contender: one for one in tacit.study(tmp_path / "study.toml", out=tmp_path / "out").outcomes()}
+    assert found.keys() == OF_THE_RUNNER.keys()
+    for name, (scores, settings) in OF_THE_RUNNER.items():
+        assert found[name].scores == pytest.approx(scores, abs=1e-6)
+        assert found[name].settings == settings
+
+
 def test_a_finished_study_trains_nothing_again_and_one_more_contender_only_itself(finished, tmp_path):
     assert finished.trained == 12
+    assert (finished.finished, finished.status()["minutes_left"]) == (12, 0.0)
     assert tacit.study(finished.file, out=finished.path, jobs=1).trained == 0
     contenders = [*made_study.study()["contenders"], {"name": "third", "method": {"name": "fedsgd"}}]
     shutil.copytree(finished.path, tmp_path / "out")

@@ -151,16 +151,15 @@ class Study:
     @property
     def finished(self) -> int:
         """How many of the expected trainings are finished."""
-        return len(self._known() & self.lines.keys())
+        return len(self._everything().keys() & self.lines.keys())
 
-    def _known(self) -> set[str]:
-        """The keys of all trainings; where a setting is still to be chosen, without those of its results."""
-        keys: set[str] = set()
+    def _everything(self) -> dict[str, StudyTraining]:
+        """All trainings by their key; where a setting is still to be chosen, under the first one."""
+        found: dict[str, StudyTraining] = {}
         for cell in self.planned.cells:
-            best = chosen(self.planned, cell, self.lines)
-            results = () if best is None else self.planned.results(cell, best)
-            keys |= {training.key for training in (*self.planned.choices(cell), *results)}
-        return keys
+            best = chosen(self.planned, cell, self.lines) or 0
+            found |= {one.key: one for one in (*self.planned.choices(cell), *self.planned.results(cell, best))}
+        return found
 
     def estimate_seconds(self, jobs: int | None = None) -> float:
         """A rough estimate of the time that is left: from trainings of the same contender that are finished, or from
@@ -169,9 +168,9 @@ class Study:
         for line in self.lines.values():
             timed.setdefault(line["contender"], []).append(line["seconds"] / line["rounds"])
         left, compiling = 0.0, set()
-        for training in self.planned.expected:
+        for key, training in self._everything().items():
             name = self._cells[training.cell].contender
-            if training.key in self.lines:
+            if key in self.lines:
                 continue
             if name in timed:
                 left += statistics.median(timed[name]) * training.trial.plan.rounds
@@ -206,10 +205,11 @@ class Study:
     def tuning(self) -> str:
         """How settings were chosen, in the words of ``governance.tuning``; public: on records that need no protection.
 
-        ``not-accounted``: by results on private records, which the printed epsilon does not cover.
+        ``not-accounted``: by results on private records, which the printed epsilon does not cover. ``not-stated``: the
+        study chooses nothing, and its experiment does not say how its settings were chosen.
         """
         if not any(cell.has_choice for cell in self.planned.cells):
-            return self.planned.cells[0].candidates[0].plan.experiment.governance.tuning or "none"
+            return self.planned.cells[0].candidates[0].plan.experiment.governance.tuning or "not-stated"
         return "public" if self.planned.options.choose.records == "public" else "not-accounted"
 
     # -- results

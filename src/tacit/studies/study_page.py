@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from tacit.studies.study import Study
     from tacit.studies.study_file import StudyOptions
 
-PUBLIC = "On records that the study file declares public."
+# words for what the privacy sheet has no word for
+TUNED = {
+    "public": "On records that the study file declares public.",
+    "not-stated": "This study chooses no settings, and its experiment does not state how they were chosen.",
+}
 MOST_PANELS = 24
 
 
@@ -63,7 +67,7 @@ def page(study: Study) -> Page:
 
 def tuning_words(status: str) -> str:
     """How settings were chosen, as the privacy sheet says it."""
-    return PUBLIC if status == "public" else TUNING[status]
+    return TUNED.get(status) or TUNING[status]
 
 
 def _tuning(study: Study) -> Html:
@@ -270,7 +274,7 @@ def _limits(options: StudyOptions) -> Html:
         "Limits",
         bullets(
             [
-                "Trainings have seeds: whoever knows a seed can regenerate the noise. No model of a study is kept.",
+                "Trainings have seeds: anyone with a seed can regenerate the noise. No model of a study is kept.",
                 "Metrics are computed on held-out records without noise. They are outside every guarantee.",
                 "A study keeps no ledger. The epsilon of a row is that of one training, not of the whole study.",
                 f"Seeds of the results: {', '.join(map(str, options.seeds))}; of the choices: "

@@ -45,7 +45,7 @@ class StudyTraining:
 
     @cached_property
     def key(self) -> str:
-        """A hash of the plan and of what a study does with it. A table that was written anew gives another."""
+        """A hash of the plan and of what a study does with it. A table that was written again gives another."""
         made = self.trial.plan
         files = [made.data.path, made.experiment.evaluation.data]
         content = {
