@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +31,7 @@ from research.study import CHOOSING_SEED, spread, trial, without_strangers
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.planning.plan import Plan
-from tacit.planning.template import MOST_SLOTS, Spread, recipe
+from tacit.planning.template import Spread, recipe
 from tacit.planning.verdict import verdict
 
 KEPT = Path(__file__).with_name("trainings.jsonl")
@@ -128,35 +126,29 @@ def by_hand(name: str) -> Iterator[Settings]:
 
 
 class Rule(NamedTuple):
-    """Constants of the rule; the first values are those of Tacit.
+    """Constants of the rule, those of Tacit by default.
 
-    little_noise  noise over signal below which gradients are clipped
+    little_noise  noise over signal up to which gradients are clipped
     clip_rate     the server's rate with that clip
-    rate          the server's rate along directions
-    share         mean share of silos with records of a subject, above which weights are 1 / m
     """
 
-    little_noise: float = 0.005
+    little_noise: float = 0.01
     clip_rate: float = 10.0
-    rate: float = 3.0
-    share: float = 0.8
 
 
-RULES = [Rule(*one) for one in product((0.005, 0.0), (10.0, 3.0), (3.0,), (0.8, 0.36))]
-RULES += [Rule(math.inf, share=share) for share in (0.8, 0.36)]
+RULES = [Rule(), Rule(clip_rate=3.0), Rule(little_noise=0.0)]
 
 
 def by_rule(name: str, rule: Rule) -> Settings:
     """The settings of a data set by a rule with these constants."""
-    _, count, over = people(name)
-    own = weighted(name) if over.typical / over.silos < rule.share and 2 * count <= MOST_SLOTS else capped({})
-    ratio = _ratio(name, "weights" in own["method"])
-    return changed(own, rule.clip_rate, clip=0.5) if ratio <= rule.little_noise else changed(own, rule.rate)
+    own = default(name)
+    clips = _ratio(name) <= rule.little_noise
+    return changed(own, rule.clip_rate, clip=0.5) if clips else changed(own, 3.0)
 
 
 @cache
-def _ratio(name: str, by_records: bool) -> float:
-    found = verdict(tacit.plan(experiment(WORLDS[name], changed(weighted(name) if by_records else capped({}), 3.0), 0)))
+def _ratio(name: str) -> float:
+    found = verdict(tacit.plan(experiment(WORLDS[name], changed(default(name), 3.0), 0)))
     assert found is not None
     return found.ratio
 
@@ -170,21 +162,30 @@ def validation(name: str, rule: Rule, limit: list[int]) -> float:
 
 def left_out_in_turn(limit: list[int]) -> None:
     """For each data set: the constants that are best on the other five, and their scores on its test people."""
-    print("| left out | constants (little noise, rate with clip, rate, share) | score with them |")
-    print("|---|---|---|")
+    print("| left out | noise over signal | little noise, rate with clip | score with them |")
+    print("|---|---|---|---|")
     for name in WORLDS:
         others = [other for other in WORLDS if other != name]
         rule = max(RULES, key=lambda one: sum(validation(other, one, limit) for other in others))
         same = by_rule(name, rule) == by_rule(name, Rule())
         scores = [trained(name, default(name) if same else by_rule(name, rule), seed, limit) for seed in SEEDS]
-        print(f"| {name} | {', '.join(f'{value:g}' for value in rule)} | {spread(scores)} |", flush=True)
+        constants = ", ".join(f"{value:g}" for value in rule)
+        print(f"| {name} | {_ratio(name):.2g} | {constants} | {_known(scores)} |", flush=True)
 
 
-def by_lot(federation: Federation, silos: int, seed: int) -> Federation:
-    """Every subject's records in one silo alone, which is drawn whether or not it has records there."""
+def _known(scores: Sequence[float | None]) -> str:
+    """Mean and deviation of the seeds that were trained."""
+    known = [score for score in scores if score is not None]
+    if len(known) == len(scores):
+        return spread(known)
+    return f"{spread(known)} ({len(known)} of {len(scores)} seeds)" if known else "not run"
+
+
+def by_lot(federation: Federation, silos: int) -> Federation:
+    """Every subject's records in one silo alone, which a key draws whether or not it has records there."""
     train = federation.train
     found, place = np.unique(train.subject, return_inverse=True)
-    home = np.random.default_rng([seed, 11]).integers(silos, size=len(found))
+    home = np.random.default_rng(11).integers(silos, size=len(found))
     return replace(federation, train=train.take(home[place] == train.silo))
 
 
@@ -196,16 +197,14 @@ def compared_weights(limit: list[int]) -> None:
     print("| data | record weights | 1 / m, no cap | one silo by lot | declared cap |")
     print("|---|---|---|---|---|")
     for name, cap in CAPS.items():
-        rows = {"records": default(name) if name == "diabetes130" else weighted(name), "capped": capped({})}
+        rows = {"capped": capped({})} | ({} if name == "diabetes130" else {"records": weighted(name)})  # too many slots
         for label, most in (("lot", 1), ("cap", cap)):
             own = capped({"noise_multiplier": _masked_noise(name, most)})
             del own["method"]["target_epsilon"]
             rows[label] = {**own, "privacy": {**own["privacy"], "max_silos_per_subject": most}}
         cells = [
-            "–"
-            if label == "records" and name == "diabetes130"
-            else spread([trained(name, one, seed, limit, label) for seed in SEEDS])
-            for label, one in rows.items()
+            _known([trained(name, rows[label], seed, limit, label) for seed in SEEDS]) if label in rows else "–"
+            for label in ("records", "capped", "lot", "cap")
         ]
         print(f"| {name} | {' | '.join(cells)} (m = {cap}) |", flush=True)
 
@@ -213,7 +212,7 @@ def compared_weights(limit: list[int]) -> None:
 def _masked_noise(name: str, most: int) -> float:
     """The noise multiplier of a masked sum with this cap, at epsilon 4 against all views."""
     own = capped({})
-    privacy = {"against": VIEWS, "max_silos_per_subject": most}
+    privacy = {"against": VIEWS, "max_silos_per_subject": most, "over_silo_cap": "refuse"}
     found = tacit.plan(experiment(WORLDS[name], {**own, "exchange": {"name": "masked"}, "privacy": privacy}, 0))
     assert found.noise_multiplier is not None
     return found.noise_multiplier
@@ -257,7 +256,7 @@ def trained(name: str, settings: Settings, seed: int, limit: list[int], spread_b
         federation = without_strangers(federation, seed)
     plan = tacit.plan(experiment(world, settings, seed))
     if spread_by == "lot":
-        federation = by_lot(federation, plan.promise.facts.silos, seed)
+        federation = by_lot(federation, plan.promise.facts.silos)
     elif spread_by == "cap":
         federation = load_federation(plan)
     score = trial(plan, federation).get(world.metric, float("nan"))
@@ -276,10 +275,11 @@ def known() -> dict[str, float]:
     return {one["key"]: one["score"] for one in map(json.loads, lines)}
 
 
-def chosen(name: str, grid: Iterator[Settings] | list[Settings], limit: list[int]) -> Settings:
+def chosen(name: str, grid: list[Settings], limit: list[int]) -> Settings:
     """The best on held-out training people."""
     scored = [(trained(name, one, CHOOSING_SEED, limit), one) for one in grid]
-    return max(((score, one) for score, one in scored if score is not None), key=lambda pair: pair[0])[1]
+    known = [(score, one) for score, one in scored if score is not None]
+    return max(known, key=lambda pair: pair[0])[1] if known else next(iter(grid))
 
 
 def results(name: str, limit: list[int]) -> dict[str, list[float | None]]:
@@ -309,9 +309,12 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for name in options.only or WORLDS:
         found = results(name, limit)
-        means = [statistics.mean(s for s in found[k] if s is not None) for k in ("chosen", "default")]
-        cells = " | ".join(spread(found[label]) for label in labels)
-        print(f"| {name} | {cells} | {means[0] - means[1]:+.3f} |", flush=True)
+        pairs = [
+            (a, b) for a, b in zip(found["chosen"], found["default"], strict=True) if a is not None and b is not None
+        ]
+        gap = f"{statistics.mean(a - b for a, b in pairs):+.3f}" if pairs else "–"
+        cells = " | ".join(_known(found[label]) for label in labels)
+        print(f"| {name} | {cells} | {gap} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -353,7 +353,7 @@ DIRECTIONS = TrainRule(
     number_rate=0.1,
     clip=0.5,
     clip_rate=10.0,
-    little_noise=0.005,
+    little_noise=0.01,
 )
 
 

@@ -39,10 +39,10 @@ _POSITIVE = {"1", "yes", "y", "true", "t", "positive", "pos", "case", "dead", "d
 def recipe(kind: str, epsilon: float, people: int, spread: Spread) -> dict[str, dict[str, Any]]:
     """How a model for a ``kind`` of label is learned: the sections other than [data]. Left out: what has a default.
 
-    In a masked sum, a subject with records in k of at most m silos has the weight k / m, whatever the silos hold. Record
-    weights give every subject the weight 1 and each of its records the same part; they cost about twice the noise, and
-    who shares a slot shares its weight. They are better up to a mean k / m of .8 at least (docs/results.md). Setup of
-    such weights sends 0.24 MB for each slot to each silo, and is not proposed for many people.
+    In a masked sum, a subject with records in k of at most m silos has the weight k / m, whatever the silos hold.
+    Record weights give every subject the weight 1 and each of its records the same part; they cost about twice the
+    noise, and who shares a slot shares its weight. They are better up to a mean k / m of .74 (docs/results.md). Setup
+    of such weights sends 0.24 MB for each slot to each silo, and is not proposed for many people.
     """
     slots = 2 * people
     made: dict[str, dict[str, Any]] = {
