@@ -106,12 +106,12 @@ def held(trial: Trial, planned: Plan) -> list[Federation]:
         load_shard(
             planned, silo, read_silo_data(trial.home(silo) / "DATA.toml"), trial.kit(silo).pseudonyms()
         ).federation
-        for silo in PARTS
+        for silo in trial.silos
     ]
     if planned.options.noise_key != "local_epsilon":
         return shards
     people = planned.promise.facts.subjects
-    return [in_their_places(shard, k, len(PARTS), people) for k, shard in enumerate(shards)]
+    return [in_their_places(shard, k, len(shards), people) for k, shard in enumerate(shards)]
 
 
 def said(trial: Trial, content: dict) -> tuple[bytes, list[bytes]]:

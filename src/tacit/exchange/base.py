@@ -382,8 +382,8 @@ class ServerRole:
         try:
             if len(self._inbox) < self.least:
                 missing = ", ".join(silo for silo in self._silos if silo not in self._inbox)
-                left = f"{len(self._inbox)} silos are left where {self.least} are needed"
-                raise TooFew(f"{left} (phase of {phase}); missing: {missing}")
+                left = f"{self.least} silos are required, and {len(self._inbox)} answered"
+                raise TooFew(f"{left} (phase '{phase}'); missing: {missing}")
             following, contents = self._next(phase)
         except BaseException:
             self._end()

@@ -184,7 +184,10 @@ class Masked(Exchange):
 def check_drop_outs(drop_outs: int, colluding: int, silos: int) -> None:
     """Refuse (UserError) numbers with which a server could open single silos."""
     if 2 * drop_outs + colluding >= silos:
-        problem = f"2 drop_outs + colluding must be below the {silos} silos: else a server could open single silos"
+        problem = (
+            f"2 x drop_outs + colluding must be less than the number of silos (got 2 x {drop_outs} + {colluding} for"
+            f" {silos} silos): otherwise the server could read single silos"
+        )
         fix = f"use at most {max(0, (silos - 1 - colluding) // 2)} drop-outs, or fewer colluding silos"
         raise UserError("out-of-range", "exchange.drop_outs", problem, fix)
 
@@ -414,7 +417,7 @@ class MaskedSilo(SiloRole):
         if but_us and self.name in parts:
             raise Refused("wrong-parties", "our own shares among those of the others", SERVER)
         if len(parts) + but_us < self.terms.threshold:
-            raise TooFew(f"{len(parts) + but_us} silos are left where {self.terms.threshold} are needed", SERVER)
+            raise TooFew(f"{self.terms.threshold} silos are required, and {len(parts) + but_us} are left", SERVER)
         return parts
 
     def _forget_secrets(self) -> None:

@@ -197,10 +197,10 @@ class Weighted(Exchange):
 
     def _check_lattice(self, facts: SumFacts) -> None:
         if self.key_bits is not None:
-            problem = "is for the protocol paillier: the modulus of lattice follows from the plan"
+            problem = 'is used with protocol = "paillier" only: the modulus of lattice follows from the plan'
             raise UserError("no-effect", "exchange.key_bits", problem, 'leave it out, or use protocol = "paillier"')
         if self.hidden_sampling:
-            problem = "is for the protocol paillier: with lattice, silos know who is sampled"
+            problem = 'requires protocol = "paillier": with lattice, silos know who is sampled'
             raise UserError("not-supported", "exchange.hidden_sampling", problem, 'use protocol = "paillier"')
         check_drop_outs(self.drop_outs, self.colluding, facts.silos)
         if self.index == "list" and self.slot_count(facts.people) < facts.people:
@@ -209,17 +209,17 @@ class Weighted(Exchange):
         slots, joint = self.slot_count(facts.people), self.key == "joint"
         received = slots * setup_bytes(len(PRIMES) if joint else len(PRIMES) - 1, joint)
         if received > self.max_setup_mb * 1e6:
-            problem = f"setup would send {received / 1e6:,.0f} MB to each silo, for {slots:,} slots"
+            problem = f"setup sends {received / 1e6:,.0f} MB to each silo for {slots:,} slots, more than allowed"
             fix = f"raise it to {math.ceil(received / 1e6)}, or use fewer subjects or slots"
             raise UserError("out-of-range", "exchange.max_setup_mb", problem, fix)
 
     def _check_paillier(self) -> None:
         for field, unused in (("drop_outs", 0), ("colluding", 0), ("key", "server"), ("encrypted", True)):
             if getattr(self, field) != unused:
-                problem = "is for the protocol lattice: with paillier the server holds the key, and no silo may vanish"
-                raise UserError("not-supported", f"exchange.{field}", problem, "leave it out")
+                problem = 'requires protocol = "lattice"'
+                raise UserError("not-supported", f"exchange.{field}", problem, "leave it out, or change the protocol")
         if self.bits < LEAST_BITS or self.bits % 2:
-            problem = f"{self.bits} is too short for a Paillier key" if self.bits < LEAST_BITS else "is odd"
+            problem = f"{self.bits} is " + ("odd" if self.bits >= LEAST_BITS else "too short for a Paillier key")
             raise UserError("out-of-range", "exchange.key_bits", problem, f"use 3072 (at least {LEAST_BITS})")
         if self.bits > _MOST_BITS:
             problem = f"a Paillier key of {self.bits} bits would take days to make"
@@ -334,8 +334,8 @@ class Weighted(Exchange):
 
     def check_federated(self) -> None:
         if not self.encrypted:
-            problem = "false is for the simulator: on a federation it would show all counts to the server"
+            problem = "false is accepted in the simulator only: on a federation the server would learn all counts"
             raise UserError("simulator-only", "exchange.encrypted", problem, "leave it out")
         if self.index == "list":
-            problem = '"list" is for the simulator: silos of a federation do not exchange lists of their subjects'
+            problem = '"list" is accepted in the simulator only: silos of a federation exchange no such list'
             raise UserError("simulator-only", "exchange.index", problem, 'use "slots"')
