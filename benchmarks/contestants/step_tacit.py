@@ -20,18 +20,17 @@ with record.phase("imports"):
     import jax
     import jax.numpy as jnp
     import numpy as np
-    from jax.flatten_util import ravel_pytree
 
     from benchmarks import private_step as work
     from tacit.kernels import (
         Arrays,
         Objective,
-        clipped_gradient_sum,
-        gaussian,
+        Sampled,
+        Work,
         key_words,
-        nonce_words,
+        noisy_descend,
     )
-    from tacit.kernels.exact_sums import FINEST, doublings, noise_steps
+    from tacit.kernels.noisy_descent import clipped_records
     from tacit.models import Params, build, parameter_count, task_for
     from tacit.privacy import Randomness
 
@@ -54,7 +53,7 @@ def main() -> None:
         objective = Objective(model.apply, task_for("multiclass", classes))
         params = model.init(jax.random.key(RACE.seed))
         step = plain_step(objective) if options.mode == "plain" else private_step(objective)
-        key = key_words(Randomness.from_seed(RACE.seed).stream("noise"))
+        key = jnp.asarray(key_words(Randomness.from_seed(RACE.seed).stream("noise")))
         people = np.random.default_rng(0).integers(1, 5, BATCH) if options.mode == "weighted" else np.ones(BATCH)
         weight = jnp.asarray(1 / people, jnp.float32)
         for number, batch in enumerate(work.batches(RACE, BATCH)):
@@ -73,15 +72,17 @@ def main() -> None:
 
 
 def private_step(objective: Objective):
+    """The loop over batches that silos run, with one batch: how many there are is data, as in a run."""
+
     @partial(jax.jit, donate_argnums=0)
     def step(params: Params, arrays: Arrays, index, weight, stop, key, number) -> Params:
         blocks = jnp.minimum(jnp.arange(0, len(index) + BLOCK, BLOCK), stop)
-        summed = clipped_gradient_sum(objective, params, {}, arrays, index, weight, blocks, work.CLIP)
-        flat, unravel = ravel_pytree(params)
-        step = FINEST * work.CLIP * 2 ** doublings(work.NOISE_MULTIPLIER, FINEST)
-        noise = noise_steps(gaussian(key, nonce_words(1, number), flat.shape), work.NOISE_MULTIPLIER * work.CLIP, step)
-        noisy = summed.total.coarser(doublings(work.NOISE_MULTIPLIER, FINEST)).added(noise).numbers(step)
-        return unravel(flat - work.LEARNING_RATE / BATCH * noisy)
+        noise = jnp.full(1, work.NOISE_MULTIPLIER)
+        # every step has a key of its own, as every round of a run has
+        own = key.at[0].add(number.astype(jnp.uint32))
+        batch = Sampled(index, weight, blocks[None], noise, jnp.minimum(stop, 1), jnp.float32(BATCH), own)
+        silo = Work(objective, {}, arrays, batch, jnp.float32(len(arrays.labels)))
+        return noisy_descend(silo, params, work.LEARNING_RATE, jnp.float32(work.CLIP), clipped_records)[0]
 
     return step
 
