@@ -35,6 +35,7 @@ LEVELS = {
     "models/test_adapters.py": "engine",
     "models/test_models.py": "component",
     "models/test_packed.py": "component",
+    "models/test_rewriting.py": "component",
     "models/test_tasks.py": "component",
     "neighbours": "engine",
     "privacy": "unit",

@@ -19,7 +19,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -351,7 +351,8 @@ def _kind(name: str) -> ModelKind:
 def _checked(
     name: str, factory: Factory, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]
 ) -> Model:
-    from tacit.models.adapters import adapted, adapter_of  # adapters import this module
+    from tacit.models.adapters import adapted, adapter_of  # these import this module
+    from tacit.models.rewriting import rewritten
 
     def make(seed: int) -> Any:
         drawn = {SEED: seed} if _takes_seed(factory) else {}
@@ -377,7 +378,7 @@ def _checked(
         raise _own(name, f"returned {type(made).__name__}", "return a module, a Model or a pair (init, apply)")
     _check_shapes(made, name, input_shape, outputs)
     _check_apart(made, name, input_shape)
-    return made
+    return replace(made, apply=rewritten(made.apply))
 
 
 def _takes_seed(factory: Factory) -> bool:
