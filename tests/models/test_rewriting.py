@@ -142,7 +142,10 @@ def test_pooling_of_any_form_is_replaced_by_an_equal_one(kind, case):
 
     assume(jax.eval_shape(apply, {"w": jnp.float32(2.0)}, x).size > 0)
     assert is_replaced(rewritten(apply), {"w": jnp.float32(2.0)}, x)
-    agree(apply, {"w": jnp.float32(2.0)}, x)
+    if "base_dilation" in p:  # the original has no gradient there
+        close(*jax.jit(lambda x: (rewritten(apply)({"w": 2.0}, x), apply({"w": 2.0}, x)))(x))
+    else:
+        agree(apply, {"w": jnp.float32(2.0)}, x)
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
