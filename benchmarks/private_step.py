@@ -34,7 +34,11 @@ CNN = StepRace("private_step_cnn", "CNN on 28 x 28 images, batch 512", "cnn", 51
 LSTM = StepRace("private_step_lstm", "LSTM on 80 characters, batch 100", "lstm", 100, rounds=14, warm_up_rounds=4)
 MLP = StepRace("private_step_mlp", "MLP 784-64-10, batch 512", "mlp", 512, rounds=60, warm_up_rounds=10)
 LOGISTIC = StepRace("private_step_logistic", "784 to 10, batch 512", "logistic", 512, rounds=60, warm_up_rounds=10)
-RACES = {race.model: race for race in (CNN, LSTM, MLP, LOGISTIC)}
+ROWS = StepRace(
+    "private_step_transformer", "transformer on 28 rows, batch 512", "transformer", 512, rounds=14, warm_up_rounds=4
+)
+RACES = {race.model: race for race in (CNN, LSTM, MLP, LOGISTIC, ROWS)}
+BUILT_IN = ("cnn", "lstm", "mlp", "logistic")  # what the race of Tacit's own models is about
 
 
 class Examples(NamedTuple):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import tables
 from benchmarks.contest import Attempt, Contestant, Results, Stage, compete
-from benchmarks.private_step import RACES, RECORDS, StepRace
+from benchmarks.private_step import BUILT_IN, RACES, RECORDS, StepRace
 
 NAME = "race_private_step"
 OURS, WEIGHTED, PLAIN = "tacit private", "tacit weighted", "tacit plain"
@@ -71,7 +71,7 @@ def memory(stage: Stage) -> dict[str, float]:
 
 
 def section(race: StepRace, results: Results) -> list[str]:
-    lines = [f"## {race.question}", "", f"{_machine(results)}; {len(results.repeats)} repeats in turns.", ""]
+    lines = [f"## {race.question}", "", f"{machine_of(results)}; {len(results.repeats)} repeats in turns.", ""]
     lines += ["| contestant | step, ms: median [min..max] | over our private step | parameters | threads | versions |"]
     lines += ["|---|---|---|---|---|---|"]
     ratio = step_ratios(race, results)
@@ -84,13 +84,13 @@ def section(race: StepRace, results: Results) -> list[str]:
         of = tables.spread([1000 * seconds(race, attempt) for attempt in attempts])
         versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
         threads = record["settings"]["threads"]
-        lines.append(
-            f"| {name} | {_range(of)} | {_range(ratio.get(name))} | {record['parameters']:,} | {threads} | {versions} |"
-        )
-    lines += ["", f"- Opacus' best mode over ours: {_range(ratio[BEST])}; target at least {TARGETS[race.model]}."]
+        cells = [name, range_of(of), range_of(ratio.get(name)), f"{record['parameters']:,}", str(threads), versions]
+        lines.append(f"| {' | '.join(cells)} |")
+    target = f"; target at least {TARGETS[race.model]}" if race.model in TARGETS else ""
+    lines += ["", f"- Opacus' best mode over ours: {range_of(ratio[BEST])}{target}."]
     for name, of in own_ratios(race, results).items():
-        target = f"target at most {OWN_TARGETS[race.model]}"
-        lines.append(f"- {name} over our own step without privacy: {_range(of)}; {target}.")
+        target = f"; target at most {OWN_TARGETS[race.model]}" if race.model in OWN_TARGETS else ""
+        lines.append(f"- {name} over our own step without privacy: {range_of(of)}{target}.")
     return [*lines, ""]
 
 
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tuning-runs", type=int, default=1, help="runs per setting before the race; 0: first setting")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that one process may take")
-    parser.add_argument("--models", nargs="+", choices=tuple(RACES), default=tuple(RACES))
+    parser.add_argument("--models", nargs="+", choices=BUILT_IN, default=BUILT_IN)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     stage = Stage(Path(), peers_python=options.peers_python, timeout=options.timeout)
@@ -130,7 +130,7 @@ def _numbers(race: StepRace, results: Results) -> dict[str, object]:
     }
 
 
-def _machine(results: Results) -> str:
+def machine_of(results: Results) -> str:
     m = results.machine
     return (
         f"{m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, {m['system']}, Python {m['python']}, load "
@@ -138,7 +138,7 @@ def _machine(results: Results) -> str:
     )
 
 
-def _range(of: dict[str, float] | None) -> str:
+def range_of(of: dict[str, float] | None) -> str:
     return f"{of['median']:.3g} [{of['min']:.3g}..{of['max']:.3g}]" if of else "-"
 
 

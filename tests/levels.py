@@ -36,6 +36,7 @@ LEVELS = {
     "models/test_models.py": "component",
     "models/test_own_modules.py": "engine",
     "models/test_packed.py": "component",
+    "models/test_rewriting.py": "component",
     "models/test_tasks.py": "component",
     "neighbours": "engine",
     "privacy": "unit",

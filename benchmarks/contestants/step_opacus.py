@@ -2,14 +2,14 @@
 
 Modes: ``hooks``, ``functorch``, ``ew`` (expanded weights), ``ghost`` (two passes) and ``plain``. The optimiser clips,
 adds noise and updates; batches are taken from tensors in memory. The networks are Tacit's ``cnn``, ``lstm``, ``mlp``
-and ``logistic`` with their defaults, layer by layer (an LSTM of torch has a second bias per gate: 512 parameters more).
+and ``logistic`` with their defaults, layer by layer (an LSTM of torch has a second bias per gate: 512 parameters more),
+and the transformer of ``benchmarks.frameworks``.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from itertools import pairwise
 
 from benchmarks.record import Record, arguments
 
@@ -27,33 +27,10 @@ with record.phase("imports"):
     from torch import nn
 
     from benchmarks import private_step as work
+    from benchmarks.frameworks import pytorch
 
 warnings.filterwarnings("ignore")
 RACE = work.RACES[options.model]
-
-
-def convolutional() -> nn.Module:
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 28)),
-        nn.Conv2d(1, 16, 8, stride=2, padding=3),
-        nn.MaxPool2d(2, stride=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 4, stride=2),
-        nn.MaxPool2d(2, stride=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(512, 32),
-        nn.ReLU(),
-        nn.Linear(32, 10),
-    )
-
-
-def dense(*sizes: int) -> nn.Module:
-    """Dense layers with ReLU between them."""
-    layers: list[nn.Module] = [nn.Flatten()]
-    for size, following in pairwise(sizes):
-        layers += [nn.Linear(size, following), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 class Recurrent(nn.Module):
@@ -72,10 +49,11 @@ class Recurrent(nn.Module):
 
 
 NETWORKS = {
-    "cnn": lambda private: convolutional(),
+    "cnn": lambda private: nn.Sequential(nn.Unflatten(1, (1, 28)), *pytorch.cnn((28, 28), 10)),
     "lstm": Recurrent,
-    "mlp": lambda private: dense(784, 64, 10),
-    "logistic": lambda private: dense(784, 10),
+    "mlp": lambda private: pytorch.mlp((28, 28), 10),
+    "logistic": lambda private: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)),
+    "transformer": lambda private: pytorch.transformer((28, 28), 10),
 }
 
 

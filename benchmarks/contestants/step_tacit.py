@@ -2,6 +2,7 @@
 
 Modes: ``private`` (every record with weight 1, as in DP-SGD), ``weighted`` (records of one person share a weight of 1,
 as in HiGradAvgDP; here by a made-up number of records per person) and ``plain`` (no privacy: the ordinary gradient).
+With ``--framework`` the model is a module of ``benchmarks.frameworks``, through its adapter.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import time
 
 from benchmarks.record import Record, arguments
 
-options = arguments(model="cnn", mode="private", batch=0)
-record = Record(f"tacit {options.mode}")
+options = arguments(model="cnn", mode="private", batch=0, framework="")
+record = Record(f"tacit {options.framework or options.mode}")
 with record.phase("imports"):
     from functools import partial
 
@@ -49,9 +50,11 @@ def main() -> None:
         )
     with record.phase("train"):
         classes = work.CHARACTERS if integers else 10
-        model = build(RACE.model, made.features.shape[1:], classes)
-        objective = Objective(model.apply, task_for("multiclass", classes))
+        own = f"benchmarks.frameworks.{options.framework}:{RACE.model}"
+        model = build(own if options.framework else RACE.model, made.features.shape[1:], classes)
         params = model.init(jax.random.key(RACE.seed))
+        fixed = {name: params.pop(name) for name in model.fixed}
+        objective = Objective(lambda tree, x: model.apply({**tree, **fixed}, x), task_for("multiclass", classes))
         step = plain_step(objective) if options.mode == "plain" else private_step(objective)
         key = jnp.asarray(key_words(Randomness.from_seed(RACE.seed).stream("noise")))
         people = np.random.default_rng(0).integers(1, 5, BATCH) if options.mode == "weighted" else np.ones(BATCH)
@@ -64,7 +67,7 @@ def main() -> None:
     with record.phase("evaluate"):
         if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params)):
             sys.exit("the parameters are not finite")
-    record.parameters = parameter_count(model)
+    record.parameters = parameter_count(params)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts in kilobytes
     record.settings = {"threads": "JAX's default", "batch": BATCH, "peak_gb": peak}
     record.versions = {"jax": jax.__version__}

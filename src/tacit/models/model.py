@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -393,7 +393,8 @@ def _checked(
     handling: Handling,
     numbers: Mapping[str, Any],
 ) -> Model:
-    from tacit.models.adapters import from_modules  # adapters import this module
+    from tacit.models.adapters import from_modules  # these import this module
+    from tacit.models.rewriting import rewritten
 
     def make(seed: int) -> Any:
         drawn = {SEED: seed} if _takes_seed(factory) else {}
@@ -413,7 +414,7 @@ def _checked(
         raise invalid(name, f"returned {type(made).__name__}", "return a module, a Model or a pair (init, apply)")
     _check_shapes(model, name, input_shape, outputs)
     _check_apart(model, name, input_shape)
-    return model
+    return replace(model, apply=rewritten(model.apply))
 
 
 def _takes_seed(factory: Factory) -> bool:

@@ -35,6 +35,7 @@ import numpy as np
 from tacit.errors import UserError
 from tacit.models.model import Model, ModelKind, Params
 from tacit.models.operations import MOST_RANK, OPERATIONS, ArrayForm, UnfitArguments, shape_of
+from tacit.models.rewriting import rewritten
 
 MAGIC = b"TACITMP1"
 PACKED = "packed"  # the name of such a model in an experiment
@@ -121,7 +122,7 @@ class Packed:
         def apply(params: Params, x: jax.Array) -> jax.Array:
             return jax.vmap(of_one, in_axes=(None, 0))(params, x)
 
-        return Model(self.name, init, apply)
+        return Model(self.name, init, rewritten(apply))
 
 
 def _leaf(params: Params, name: str) -> jax.Array:
