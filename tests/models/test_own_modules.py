@@ -183,7 +183,7 @@ def test_no_gradient_of_the_size_of_a_matrix_exists_for_each_person():
     [
         ({"layers": ["layer7"]}, "unknown-name", "model.low_rank.layers"),
         ({"layers": ["layer0"], "rank": 4}, "out-of-range", "model.low_rank.rank"),
-        ({"layers": []}, "too-short", "model.low_rank.layers"),
+        ({"layers": []}, "too-few", "model.low_rank.layers"),
     ],
 )
 def test_factors_that_are_impossible_are_refused(low_rank, code, field):
