@@ -13,7 +13,7 @@ import tacit
 MISSING = [name for name in ("torch", "torchax", "transformers") if find_spec(name) is None]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} is not installed")]
 
-PEOPLE = 200
+PEOPLE = 100
 
 
 def texts():
@@ -62,13 +62,12 @@ def test_a_hugging_face_model_is_trained_with_low_rank_at_epsilon_four(kind, dat
             "train": ["*classifier*"],
         },
         "method": {"name": "subject-sgd", "target_epsilon": 4.0, "clip": 1.0},
-        "train": {"rounds": 5, "server_learning_rate": 1.0},
-        "privacy": {"max_records_per_subject_and_silo": 1, "max_silos_per_subject": 1, "delta": 1e-4},
+        "train": {"rounds": 2},
+        "privacy": {"max_records_per_subject_and_silo": 1, "max_silos_per_subject": 1, "delta": 1e-3},
     }
     run = tacit.run(experiment, table, out=tmp_path / "run")
-    epsilons = [one["epsilon"] for one in run.guarantees]
-    assert max(epsilons) <= 4.0
-    assert min(epsilons) > 0
+    epsilons = {one["view"]: one["epsilon"] for one in run.guarantees()}
+    assert 0 < epsilons["public"] <= epsilons["server"] <= 4
     module, before = run.module(), {name: value.numpy() for name, value in run.state_dict().items()}
     with torch.no_grad():
         outputs = torch.sigmoid(module(torch.tensor(features))).numpy().reshape(-1)

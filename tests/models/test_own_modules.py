@@ -303,7 +303,7 @@ def test_a_loss_of_ones_own_is_computed_record_by_record(tmp_path):
     run = tacit.run(experiment({"name": "logistic", "loss": f"{OWN}:hinge"}), made.visits(), out=tmp_path / "run")
     plain = tacit.run(experiment({"name": "logistic"}), made.visits(), out=tmp_path / "plain")
     assert run.result["metrics"].keys() == plain.result["metrics"].keys()
-    assert run.guarantees == plain.guarantees
+    assert run.guarantees() == plain.guarantees()
 
 
 @pytest.mark.parametrize("name", ["no_such_module:loss", f"{OWN}:no_such_loss", f"{OWN}:two_numbers", f"{OWN}:named"])
