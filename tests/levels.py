@@ -34,6 +34,8 @@ LEVELS = {
     "models": "unit",
     "models/test_adapters.py": "engine",
     "models/test_models.py": "component",
+    "models/test_hugging_face.py": "engine",
+    "models/test_multilabel.py": "engine",
     "models/test_own_modules.py": "engine",
     "models/test_packed.py": "component",
     "models/test_rewriting.py": "component",

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.data.options import BINARY, Columns, DataOptions, Labels, NumericColumn, SurvivalLabel, declared_columns
+from tacit.data.options import (
+    BINARY,
+    Columns,
+    DataOptions,
+    Label,
+    Labels,
+    NumericColumn,
+    SurvivalLabel,
+    declared_columns,
+)
 from tacit.data.table import Table, days_in, from_frame, gaps, is_date, match_names, numbers_in, refuse_rows, texts
 from tacit.errors import Note, Problems, UserError, nearest
 from tacit.kernels.stored import ROWS_AT_ONCE, Room, forget, in_memory
@@ -337,16 +346,23 @@ def _moments(values: np.ndarray, silo: np.ndarray, silos: int) -> tuple[tuple[fl
 NO_LABEL = "set data.drop_missing = true, or drop the rows without a label"
 
 
-def read_labels(table: Table, label: str | SurvivalLabel | None, labels: Labels) -> np.ndarray:
-    """The label column as ``[rows]`` int32 classes or float32 numbers, or ``[rows, 2]`` float32 (time, event)."""
+def read_labels(table: Table, label: Label, labels: Labels) -> np.ndarray:
+    """The label column as ``[rows]`` int32 classes or float32 numbers, or ``[rows, 2]`` float32 (time, event), or
+    ``[rows, labels]`` float32 of 0 and 1."""
     if label is None:
         raise UserError("missing", "data.label", "no label column is named", "set data.label to the column to predict")
-    if isinstance(label, SurvivalLabel) != (labels.kind == "survival"):
-        wanted = "{ time = ..., event = ... }" if labels.kind == "survival" else "the name of one column"
+    form = {"survival": SurvivalLabel, "multilabel": tuple}.get(labels.kind, str)
+    if not isinstance(label, form):
+        others = {"survival": "{ time = ..., event = ... }", "multilabel": "a list of two or more columns"}
+        wanted = others.get(labels.kind, "the name of one column")
         problem = f"a {labels.kind} task cannot use {label!r}"
         raise UserError("wrong-type", "data.label", problem, f"set data.label to {wanted}")
     if isinstance(label, SurvivalLabel):
         return _survival(table, label)
+    if isinstance(label, tuple):
+        yes_or_no = Labels("binary", BINARY)
+        columns = [_classes(table.column(name, "data.label"), name, yes_or_no) for name in label]
+        return np.stack(columns, axis=1).astype(np.float32)
     values = table.column(label, "data.label")
     if labels.kind == "real":
         return _label_numbers(values, label).astype(np.float32)
@@ -395,7 +411,8 @@ class Records:
     """Rows with their owner and their home, as parallel arrays.
 
     features  ``[records, ...]`` float32 (int32 for text: character codes)
-    labels    ``[records]`` int32 (classes) or float32 (real); ``[records, 2]`` float32 (time, event) for survival
+    labels    ``[records]`` int32 (classes) or float32 (real); ``[records, 2]`` float32 (time, event) for survival;
+              ``[records, labels]`` float32 for multilabel
     subject   ``[records]`` int64, the key of the person whose row it is: 64 bits of a hash of the identifier, which do
               not depend on who else is there. No number of a person, and no index
     silo      ``[records]`` int32, where it lives: 0 .. silos-1

@@ -49,6 +49,9 @@ def misfits(table: Table, known: SourceFacts, options: DataOptions) -> dict[str,
         times, events = (table.column(name, "data.label") for name in (known.label.time, known.label.event))
         found[known.label.time] = ~(_finite(times) & (numbers_in(times).astype(np.float32) > 0))
         found[known.label.event] = match_names(events, BINARY)[0] < 0
+    elif isinstance(known.label, tuple):
+        for name in known.label:
+            found[name] = match_names(table.column(name, "data.label"), BINARY)[0] < 0
     elif known.label is not None:
         labels = table.column(known.label, "data.label")
         is_real = known.labels.kind == "real"

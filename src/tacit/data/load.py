@@ -315,7 +315,10 @@ def _overlap(owner: np.ndarray, place: np.ndarray, silos: int) -> list[list[int]
 
 
 def _label_summary(labels: np.ndarray, kind: Labels) -> float | list[int]:
-    """Records of each class, in the order of the classes; the mean of numbers; the share of events for survival."""
+    """Records of each class, in the order of the classes; of multilabel, records with each label; the mean of numbers;
+    the share of events for survival."""
+    if kind.kind == "multilabel":
+        return [int(count) for count in labels.sum(axis=0)]
     if kind.classes:
         return [int(count) for count in np.bincount(labels, minlength=len(kind.classes))]
     return float(labels[:, 1].mean() if kind.kind == "survival" else labels.mean())

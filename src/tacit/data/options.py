@@ -151,13 +151,18 @@ class SurvivalLabel(Section):
     event: str
 
 
+# the column of labels, or several; None where none is named
+Label = str | SurvivalLabel | tuple[str, ...] | None
+
+
 class DataOptions(Section):
     """Where the records come from and what is publicly known about them.
 
     source              where records come from: a table, or a named source such as randhie or mnist
     path                file of the table, or folder of a named source; relative to the experiment file
-    label               column that is predicted; for survival a table with time and event
-    task                kind of label; survival if label is a table, otherwise binary
+    label               column that is predicted; for survival a table with time and event; for multilabel a list of
+                        columns of 0 and 1
+    task                kind of label; survival if label is a table, multilabel if it is a list, otherwise binary
     classes             public number or names of the classes; required for multiclass
     subjects            whose row it is
     silos               where a row lives
@@ -182,8 +187,8 @@ class DataOptions(Section):
 
     source: str = "table"
     path: str | None = None
-    label: str | SurvivalLabel | None = None
-    task: Literal["binary", "multiclass", "real", "survival"] | None = None
+    label: str | SurvivalLabel | Annotated[tuple[str, ...], Field(min_length=2)] | None = None
+    task: Literal["binary", "multiclass", "multilabel", "real", "survival"] | None = None
     classes: Count | tuple[Name, ...] | None = None
     subjects: SubjectOptions = SubjectOptions()
     silos: SiloOptions = SiloOptions()
@@ -232,17 +237,23 @@ BINARY = ("0", "1")
 
 @dataclass(frozen=True)
 class Labels:
-    """What a label is: ``kind`` is binary, multiclass, real or survival; ``classes`` are the public class names."""
+    """What a label is: ``kind`` is binary, multiclass, multilabel, real or survival; ``classes`` are the public class
+    names, of multilabel the columns."""
 
     kind: str
     classes: tuple[str, ...] = ()
 
-    KINDS = ("binary", "multiclass", "real", "survival")
+    KINDS = ("binary", "multiclass", "multilabel", "real", "survival")
 
 
 def declared_labels(options: DataOptions) -> Labels:
     """What kind of label the experiment declares; binary 0/1 where it says nothing."""
-    kind = options.task or ("survival" if isinstance(options.label, SurvivalLabel) else "binary")
+    form = "survival" if isinstance(options.label, SurvivalLabel) else "binary"
+    kind = options.task or ("multilabel" if isinstance(options.label, tuple) else form)
+    if (kind == "multilabel") != isinstance(options.label, tuple):
+        problem = f"a {kind} task cannot use {options.label!r}"
+        fix = "name two or more columns in a list" if kind == "multilabel" else "name one column"
+        raise UserError("wrong-type", "data.label", problem, fix)
     given = options.classes
     classes = tuple(map(str, range(given))) if isinstance(given, int) else given or ()
     if kind == "multiclass" and not classes:
@@ -255,9 +266,11 @@ def declared_labels(options: DataOptions) -> Labels:
             raise UserError("conflict", "data.classes", problem, 'set data.task = "multiclass"')
     elif kind != "multiclass" and classes:
         raise UserError("no-effect", "data.classes", f"a {kind} task has no classes", "leave data.classes out")
+    if kind == "multilabel" and isinstance(options.label, tuple):
+        classes = options.label
     if len(set(classes)) < len(classes):
-        problem = f"a class is named twice in {list(classes)}"
-        raise UserError("duplicate", "data.classes", problem, "name every class once")
+        problem, field = f"one is named twice in {list(classes)}", "label" if kind == "multilabel" else "classes"
+        raise UserError("duplicate", f"data.{field}", problem, "name each once")
     return Labels(kind, classes)
 
 

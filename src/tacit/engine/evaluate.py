@@ -30,7 +30,7 @@ Query = Means | Moments | Spreads
 
 # No metric is computed for fewer held-out records: of one or two, it would show their labels.
 FEWEST_RECORDS = 5
-RANKING = {"auc", "average_precision", "c_index"}
+RANKING = {"auc", "macro_auc", "average_precision", "c_index"}
 
 
 @dataclass(frozen=True)

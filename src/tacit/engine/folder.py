@@ -476,6 +476,11 @@ def _predictions(found: np.ndarray, labels: Labels, index: pd.Index | None) -> p
         return pd.DataFrame({"risk": found[:, 0]}, index=index)
     if labels.kind == "real":
         return pd.DataFrame({"prediction": found[:, 0]}, index=index)
+    if labels.kind == "multilabel":
+        each = 1 / (1 + np.exp(-found.astype(np.float64)))
+        table = {name: (each[:, i] > 0.5).astype(int) for i, name in enumerate(labels.classes)}
+        table |= {f"probability {name}": each[:, i] for i, name in enumerate(labels.classes)}
+        return pd.DataFrame(table, index=index)
     names = _class_names(labels)
     if labels.kind == "binary":
         probability = 1 / (1 + np.exp(-found[:, 0].astype(np.float64)))

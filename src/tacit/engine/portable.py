@@ -40,7 +40,13 @@ Kind = Literal[
 ]
 OPSET = 17
 # the output by kind of label
-OUTPUTS = {"binary": "probability", "multiclass": "probabilities", "real": "prediction", "survival": "risk"}
+OUTPUTS = {
+    "binary": "probability",
+    "multiclass": "probabilities",
+    "multilabel": "probabilities",
+    "real": "prediction",
+    "survival": "risk",
+}
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ def steps(
     ends: dict[str, list[Step]] = {
         "binary": [Step("first"), Step("sigmoid")],
         "multiclass": [Step("softmax")],
+        "multilabel": [Step("sigmoid")],
         "real": [Step("first")],
         "survival": [Step("first")],
     }
@@ -211,7 +218,7 @@ def write_onnx(chain: list[Step], shape: tuple[int, ...], kind: str, path: Path,
             case "first":
                 now = add("Squeeze", now, constant(np.array([1], np.int64), "axes"))
     nodes.append(helper.make_node("Identity", [now], [OUTPUTS[kind]]))
-    width = ["rows"] if kind != "multiclass" else ["rows", None]
+    width = ["rows", None] if OUTPUTS[kind] == "probabilities" else ["rows"]
     graph = helper.make_graph(
         nodes,
         "tacit",

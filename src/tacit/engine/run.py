@@ -540,7 +540,7 @@ class _Training(Hooks):
         if self.plan.evaluation is not None or not self.rounds.is_finite() or not len(self.federation.test):
             return []
         test, task = self.federation.test, self.simulation.learner.task
-        loss = "rmse" if task.name == "real" else "log_loss"
+        loss = {"real": "rmse", "multilabel": "mean_log_loss"}.get(task.name, "log_loss")
         losses = [line["metrics"].get(loss) for line in self.history]
         return problems(task, self.simulation.outputs(test.features, test.silo), test, losses)
 

@@ -44,11 +44,14 @@ def problems(task: Task, outputs: np.ndarray, records: Records, losses: Sequence
     return found
 
 
+RANKED = {"binary": "auc", "multilabel": "macro_auc", "survival": "c_index"}  # metrics with 1/2 for a guess
+
+
 def _chance(task: Task, outputs: np.ndarray, labels: np.ndarray) -> str | None:
     """Whether a model is no better than a guess without a look at the record."""
     metrics = task.metrics
-    if task.name in ("binary", "survival"):
-        name = "auc" if task.name == "binary" else "c_index"
+    if task.name in RANKED:
+        name = RANKED[task.name]
         value, guess = metrics[name](outputs, labels), 0.5
     elif task.name == "multiclass":
         name, value = "accuracy", metrics["accuracy"](outputs, labels)

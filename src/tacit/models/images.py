@@ -80,7 +80,7 @@ def cnn(
 
 CNN = ModelKind(
     cnn,
-    ("binary", "multiclass"),
+    ("binary", "multiclass", "multilabel"),
     "images [height, width] or [height, width, channels] of at least 16 x 16",
     fits_images,
 )
@@ -169,4 +169,6 @@ def edges(input_shape: tuple[int, ...], outputs: int, *, cell: int = 4, directio
     return affine("edges", features, outputs, prepare=described)
 
 
-EDGES = ModelKind(edges, ("binary", "multiclass"), "greyscale images [height, width] of at least 8 x 8", fits_edges)
+EDGES = ModelKind(
+    edges, ("binary", "multiclass", "multilabel"), "greyscale images [height, width] of at least 8 x 8", fits_edges
+)

@@ -283,9 +283,9 @@ def mlp(
 
 # --- models by name ---
 
-LOGISTIC = ModelKind(logistic, ("binary", "multiclass"))
+LOGISTIC = ModelKind(logistic, ("binary", "multiclass", "multilabel"))
 LINEAR = ModelKind(linear, ("real",))
-MLP = ModelKind(mlp, ("binary", "multiclass", "real", "survival"))
+MLP = ModelKind(mlp, ("binary", "multiclass", "multilabel", "real", "survival"))
 COX = ModelKind(cox, ("survival",))
 MODELS: BuiltIn[ModelKind] = BuiltIn(
     {

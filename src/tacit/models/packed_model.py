@@ -360,4 +360,4 @@ def by_name(input_shape: tuple[int, ...], outputs: int, *, path: Any = None, sha
     return found.model()
 
 
-KIND = ModelKind(by_name, ("binary", "multiclass", "real", "survival"))
+KIND = ModelKind(by_name, ("binary", "multiclass", "multilabel", "real", "survival"))

@@ -76,7 +76,7 @@ def resnet(
 
 RESNET = ModelKind(
     resnet,
-    ("binary", "multiclass", "real"),
+    ("binary", "multiclass", "multilabel", "real"),
     "images [height, width] or [height, width, channels] of at least 16 x 16",
     fits_images,
 )

@@ -63,7 +63,7 @@ def scattering(input_shape: tuple[int, ...], outputs: int, *, scales: int = 2, d
 
 
 SCATTERING = ModelKind(
-    scattering, ("binary", "multiclass"), "greyscale images [height, width] of at least 8 x 8", fits_edges
+    scattering, ("binary", "multiclass", "multilabel"), "greyscale images [height, width] of at least 8 x 8", fits_edges
 )
 
 

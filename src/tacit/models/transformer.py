@@ -74,7 +74,10 @@ def transformer(
 
 
 TRANSFORMER = ModelKind(
-    transformer, ("binary", "multiclass", "real"), "columns of a table, or texts of integer codes", fits_rows
+    transformer,
+    ("binary", "multiclass", "multilabel", "real"),
+    "columns of a table, or texts of integer codes",
+    fits_rows,
 )
 
 

@@ -17,6 +17,9 @@ MINUS = "\N{MINUS SIGN}"
 # name, meaning
 METRICS = {
     "accuracy": ("Accuracy", "share of right answers"),
+    "macro_auc": ("Mean AUC", "AUC of each label, averaged over labels"),
+    "label_accuracy": ("Accuracy over labels", "share of right answers over all records and labels"),
+    "mean_log_loss": ("Log loss over labels", "mean over all records and labels"),
     "balanced_accuracy": ("Balanced accuracy", "share of right answers in each class, averaged over classes"),
     "auc": ("AUC", "chance that a positive case is ranked above a negative one; 0.5 is a coin toss"),
     "average_precision": ("Average precision", "precision over all thresholds; by chance, the share of cases"),
@@ -378,7 +381,7 @@ def as_published(published: StatedAsPublished) -> str:
 # ---- two models for every silo: together or alone, its own or the shared one
 
 # scores of different models cannot be ranked against each other: these are compared by their average over silos
-RANKING = {"auc", "average_precision", "c_index"}
+RANKING = {"auc", "macro_auc", "average_precision", "c_index"}
 # what a federation is compared with
 COMPARED = {"alone": "silo-only", "pooled": "pooled"}
 # if one class is rare, a model that never predicts it has a high accuracy, but low values of these two

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tacit.data.encode import FeatureEncoder, Federation, Part, Records, Unpaid, feature_columns, read_labels
-from tacit.data.options import Columns, DataOptions, Labels, SurvivalLabel, declared_columns, declared_labels
+from tacit.data.options import Columns, DataOptions, Label, Labels, SurvivalLabel, declared_columns, declared_labels
 from tacit.data.table import (
     Table,
     as_name,
@@ -62,7 +62,7 @@ class SourceFacts:
     columns: Columns | None = None
     holds_out_people: bool = False
     subject_column: str | None = None
-    label: str | SurvivalLabel | None = None
+    label: Label = None
     own_test: bool = False
 
 
@@ -212,7 +212,7 @@ class Declaration:
     """
 
     columns: Columns
-    label: str | SurvivalLabel | None
+    label: Label
     labels: Labels
     subject: str | None = None
     subject_count: int | None = None
@@ -278,11 +278,11 @@ def _complete(table: Table, encoder: FeatureEncoder, used: Sequence[str]) -> Tab
     return table.take(~lacking) if lacking.any() else table
 
 
-def label_columns(label: str | SurvivalLabel | None) -> tuple[str, ...]:
+def label_columns(label: Label) -> tuple[str, ...]:
     """The names of the columns that hold the label."""
     if isinstance(label, SurvivalLabel):
         return (label.time, label.event)
-    return () if label is None else (label,)
+    return label if isinstance(label, tuple) else () if label is None else (label,)
 
 
 def _refuse_leaks(declared: Declaration, options: DataOptions) -> None:

@@ -177,8 +177,8 @@ def mixed_outputs(task: Task, outputs: jax.Array, weights: jax.Array) -> jax.Arr
     logs = jnp.log(weights)[:, None]
     if task.name == "multiclass":
         return jax.nn.logsumexp(jax.nn.log_softmax(outputs, axis=2) + logs[:, :, None], axis=0)
-    if task.name == "binary":
-        logits = outputs[:, :, 0]
-        positive, negative = (jax.nn.logsumexp(jax.nn.log_sigmoid(z) + logs, axis=0) for z in (logits, -logits))
-        return (positive - negative)[:, None]
+    if task.name in ("binary", "multilabel"):
+        each = logs[:, :, None]
+        positive, negative = (jax.nn.logsumexp(jax.nn.log_sigmoid(z) + each, axis=0) for z in (outputs, -outputs))
+        return positive - negative
     return jnp.tensordot(weights, outputs, 1)

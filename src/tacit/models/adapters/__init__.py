@@ -125,7 +125,7 @@ def adapted(
                 continue
             if outputs is None and shape[0] == ROWS and len(shape) > 1:
                 return _model(name, found, view, shape[1:], sample, handling)
-            if shape == (ROWS, outputs) or (outputs == 1 and shape == (ROWS,)):
+            if outputs is not None and shape in ((ROWS, outputs), (ROWS,) if outputs == 1 else ()):
                 return _model(name, found, view, (outputs,), sample, handling)
             problem = problem or ValueError(f"gave shape {list(shape)} for {ROWS} records, not [{ROWS}, {outputs}]")
     assert problem is not None

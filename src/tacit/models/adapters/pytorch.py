@@ -98,7 +98,7 @@ def _without_dropout() -> Any:
     functional = torch.nn.functional
     identity = {getattr(functional, name) for name in names} | {torch.dropout, torch.alpha_dropout}
 
-    class Quiet(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+    class Quiet(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function in identity:
                 return args[0] if args else kwargs["input"]
