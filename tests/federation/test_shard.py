@@ -228,6 +228,7 @@ def _held_out(plan, people: range) -> set[int]:
     [
         ('[model]\nname = "somewhere.module:factory"', "model.name"),
         ('[model]\ninit_from = "/etc/passwd"', "model.init_from"),
+        ('[model]\nloss = "os:getcwd"', "model.loss"),
         ('[evaluation]\ndata = "/etc/passwd"', "evaluation.data"),
         ('[model]\nname = "/tmp/module:factory"', "model.name"),
         ('[exchange]\nname = "shuffled"', "exchange.name"),
