@@ -103,7 +103,7 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=names)
+@pytest.mark.parametrize("page", [*PAGES, *sorted(ROOT.glob("*.md"))], ids=names)
 def test_links_resolve(page):
     text = prose(page.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -137,7 +137,7 @@ def problems(text: str) -> list[str]:
 
 
 # the changelog quotes what earlier versions printed
-@pytest.mark.parametrize("page", [*PAGES, *(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"})], ids=names)
+@pytest.mark.parametrize("page", [*PAGES, *sorted(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"})], ids=names)
 def test_a_page_is_easy_to_read(page):
     assert problems(page.read_text(encoding="utf-8")) == []
 

@@ -14,7 +14,7 @@ from scipy import stats
 import tacit
 from tacit.data import Federation
 from tacit.engine.learner import load_arrays
-from tacit.engine.run import _simulation, load_federation
+from tacit.engine.run import load_federation, simulation_of
 from tacit.engine.run import run as train
 from tacit.engine.simulate import Simulation
 from tacit.kernels import Steps
@@ -40,7 +40,7 @@ def simulated(experiment: dict, visits, federation: Federation | None = None, ke
     plan = tacit.plan(experiment)
     seed = plan.experiment.seed
     randomness = Randomness(key) if seed is None else Randomness.from_seed(seed)
-    return _simulation(plan, federation or load_federation(plan, visits), randomness)
+    return simulation_of(plan, federation or load_federation(plan, visits), randomness)
 
 
 def flat(simulation: Simulation) -> np.ndarray:
