@@ -22,6 +22,7 @@ from tests.made import experiment, visits
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
+FILES = sorted(set(EXAMPLES.rglob("*.toml")) - set(EXAMPLES.glob("studies/*.toml")))  # a study is no experiment
 PLANS, SEED = 200, 19
 
 NOISY = {"clip": [0.5, 1.0], "noise_multiplier": [0.7, 1.0, 2.0, 5.0]}
@@ -108,7 +109,7 @@ def read(name: str) -> Any:
 
 
 def example_plans() -> Iterator[tuple[str, Any]]:
-    for file in sorted(EXAMPLES.rglob("*.toml")):
+    for file in FILES:
         name = str(file.relative_to(EXAMPLES))
         yield name, {"guarantees": guarantees(tacit.plan(file))}
 

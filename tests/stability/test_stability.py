@@ -16,7 +16,7 @@ from tacit.privacy.accounting.events import EVENTS, event_from_dict
 from tests.made import experiment, visits
 from tests.stability.events import EXAMPLES as EXAMPLE_EVENTS
 from tests.stability.events import kinds, stored
-from tests.stability.make import CARRIED, EXAMPLES, HERE, PLANS, flat, guarantees, read
+from tests.stability.make import CARRIED, EXAMPLES, FILES, HERE, PLANS, flat, guarantees, read
 
 KNOWN = read("plans")
 
@@ -33,7 +33,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def test_every_experiment_of_the_examples_is_known():
-    assert {str(file.relative_to(EXAMPLES)) for file in EXAMPLES.rglob("*.toml")} <= set(KNOWN)
+    assert {str(file.relative_to(EXAMPLES)) for file in FILES} <= set(KNOWN)
     assert sum(name.startswith("random ") for name in KNOWN) == PLANS
 
 
