@@ -42,7 +42,7 @@ def test_a_silo_that_vanishes_in_a_masked_round_is_left_out_and_comes_back(phase
     whole, without, grid = simulated(made, visits), simulated(made, visits, rounds=0), Grid(made.exchange.precision)
     for number in range(1, ROUNDS + 1):
         there = [k for k in range(3) if (number, k) != (2, 1)]
-        vectors = without.contributed(without.work.draw(number), without.broadcast, grid).parts
+        vectors = without.contributed(number, without.work.draw(number), without.broadcast, grid).parts
         total = grid.numbers(vectors[there].sum(axis=0)).astype(np.float32)
         without.server = without.kernels.aggregate(without.server, (total,), ())
     federation = parties(made, visits)
@@ -194,7 +194,7 @@ def test_a_silo_that_vanishes_from_a_pairwise_round_takes_its_pairs_along(phase,
     """Without its vector, what the others share with it is taken out of the sum: what is left is that of the others."""
     made = planned(experiment, "dp-fedavg", "pairwise", exchange=ONE_PAIRED, method=QUIET, train={"rounds": 1})
     alone, grid = simulated(made, visits, rounds=0), Grid(made.exchange.precision)
-    vectors = alone.contributed(alone.work.draw(1), alone.broadcast, grid).parts
+    vectors = alone.contributed(1, alone.work.draw(1), alone.broadcast, grid).parts
     total = grid.numbers(vectors[[0, 2]].sum(axis=0)).astype(np.float32)
     alone.server = alone.kernels.aggregate(alone.server, (total,), ())
     outcome = parties(made, visits).run(silent(("south", SETUP + 1 + phase)))
