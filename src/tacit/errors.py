@@ -61,7 +61,11 @@ CODES: Mapping[str, Code] = {
     "unreachable": Code("No amount of noise reaches the target.", "Raise the target, or lower rounds and rates."),
     "seed-reused": Code("The seed would draw noise that was drawn before.", "Use another seed, or none."),
     "no-guarantee": Code("A budget is set, but the epsilon is infinite.", "Choose a private method or other views.", 3),
-    "budget-exhausted": Code("The privacy budget does not allow the work.", "Raise the budget, or add noise.", 3),
+    "budget-exhausted": Code(
+        "The privacy budget does not allow the work.",
+        "Plan fewer rounds or more noise. A larger budget is a decision of the data protection officer.",
+        3,
+    ),
     "policy-forbids": Code(
         "The policy of a silo does not allow the run.", "Plan within the policy, or ask the silo.", 3
     ),
