@@ -26,7 +26,7 @@ from tests.refusals import refuses
 
 ROLES = ("--label", "wieder", "--subject", "Patient", "--silo", "Klinik")
 READ = ["data.subjects.count", "data.silos.count", "data.classes", "data.numeric", "data.categorical"]
-READ += ["privacy.max_silos_per_subject", "exchange.name"]
+READ += ["exchange.name"]
 
 
 def init(*arguments: str | Path) -> dict[str, Any]:

@@ -7,8 +7,11 @@ import sys
 import pytest
 
 from tacit.federation.request import received, travelling
+from tacit.federation.site.limits import check_counts, megabytes
 from tacit.federation.site.models import Models, accepted, fingerprint
 from tacit.federation.site.policy import Policy
+from tacit.models.operations import ArrayForm, shape_of
+from tacit.planning.experiment import read_experiment
 from tacit.planning.plan import plan
 from tests.models.fuzz_packed import seeds
 from tests.refusals import refuses
@@ -30,7 +33,7 @@ def site(tmp_path, monkeypatch):
 
 
 def listed(sha256):
-    return Models.model_validate({"installed": [{"name": "ward-models", "sha256": sha256}]})
+    return Models.model_validate({"installed": [{"name": "ward-models", "sha256": sha256, "factories": [FACTORY]}]})
 
 
 def policy(**models):
@@ -66,7 +69,10 @@ def test_a_distribution_whose_files_changed_is_refused(site, change):
     assert "ward_models" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["os:system", "/tmp/ward_models.nets:residual", "ward_models.other:f", "a..b:c", ":"])
+OTHERS = ["os:system", "/tmp/ward_models.nets:residual", "ward_models.other:f", "ward_models.nets:init", "a..b:c", ":"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
 def test_a_factory_outside_the_listed_distributions_is_refused(site, name):
     assert "[unknown-name]" in str(listed(fingerprint("ward-models")).problem(name, b""))
 
@@ -99,3 +105,36 @@ def test_a_request_with_another_packed_model_than_it_names_is_refused(tmp_path):
         received(text, 3, PACKED)
     with refuses("wrong-file", "model.path"):
         received(text, 3)
+
+
+def large(name, numbers, columns):
+    """The plan of a built-in model for this many columns."""
+    content = worlds.experiment(model={"name": name, **numbers})
+    content["data"]["categorical"] = {"q": [f"c{k}" for k in range(columns)]}
+    return plan(content)
+
+
+def test_values_of_a_model_are_counted_into_the_memory_of_a_run():
+    small, big = (large("transformer", {"heads": 8}, columns) for columns in (10, 1000))
+    assert megabytes(small) < 1000
+    assert megabytes(big) > 8 * 4 * 1000**2 * 256 / 1e6  # the attention of each head
+
+
+@pytest.mark.parametrize("key", ["layers", "blocks"])
+def test_layers_of_a_request_have_a_bound(key):
+    name = {"layers": "transformer", "blocks": "resnet"}[key]
+    with refuses("too-many", f"model.{key}"):
+        check_counts(read_experiment(worlds.experiment(model={"name": name, key: 101})))
+
+
+HIDDEN = {
+    "window_max": ["window_max", [0], {"size": [2], "stride": [1 << 24], "padding": [[1 << 25, 0]]}],
+    "pad": ["pad", [0, 1], {"low": [0], "high": [-(1 << 25)], "between": [1 << 25]}],
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_padding_needs_is_counted(name):
+    _, inputs, numbers = HIDDEN[name]
+    forms = [ArrayForm("float32", (4,)), ArrayForm("float32", ())]
+    assert shape_of(name, [forms[k] for k in inputs], numbers)[1] > 1 << 25

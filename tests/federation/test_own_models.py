@@ -49,7 +49,8 @@ def trial(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(place))
         patch.setenv("PYTHONPATH", str(place))  # of the processes
-        accepted = {**PACKED, "installed": [{"name": "ward-models", "sha256": fingerprint("ward-models")}]}
+        ward = {"name": "ward-models", "sha256": fingerprint("ward-models"), "factories": ["ward_models.nets:residual"]}
+        accepted = {**PACKED, "installed": [ward]}
         made = Trial(tmp_path_factory.mktemp("federation"), {**worlds.POLICY, "models": accepted})
         made.prepare()
         (made.kit("server").path / FILE).write_text(tomli_w.dumps({"installed": accepted["installed"]}))

@@ -75,3 +75,17 @@ def two_numbers(outputs, label):
 
 
 not_a_function = 3
+
+
+def centred(input_shape, outputs):
+    """``prepare`` looks at all records of a batch."""
+    return Model("centred", *scaled(input_shape, outputs), lambda x: x - x.mean(axis=0))
+
+
+def silent(input_shape, outputs):
+    """``apply`` couples the records of a batch, and zeros hide it at first."""
+
+    def init(key):
+        return {"only": {"w": jnp.zeros((input_shape[0], outputs))}}
+
+    return init, lambda params, x: (x - x.mean(axis=0)) @ params["only"]["w"]

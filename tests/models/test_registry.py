@@ -90,7 +90,8 @@ def test_a_model_fits_the_labels_that_it_is_made_for_and_no_others(name):
 
 
 def test_every_kind_of_label_has_a_model_and_an_unknown_kind_is_refused():
-    assert {task for kind in MODELS.values() for task in kind.tasks} == {"binary", "multiclass", "real", "survival"}
+    kinds = {"binary", "multiclass", "multilabel", "real", "survival"}
+    assert {task for kind in MODELS.values() for task in kind.tasks} == kinds
     assert refusal(check_fit, "mlp", "binry").field == "data.task"
 
 
@@ -139,3 +140,14 @@ def test_an_unknown_number_for_a_factory_of_the_users_own_is_refused():
     error = refusal(build, "own_models:scaled", (3,), 2, scal=2.0)
     assert (error.code, error.field) == ("unknown-key", "model.scal")
     assert "'scale'" in error.fix
+
+
+def test_what_prepare_makes_of_a_record_may_not_depend_on_others():
+    assert refusal(build, "own_models:centred", (3,), 1).code == "invalid-model"
+
+
+def test_a_record_changes_no_output_of_another_one():
+    """Also where no comparison at the start can see it."""
+    model = build("own_models:silent", (3,), 1)
+    params, x = {"only": {"w": jnp.ones((3, 1))}}, jnp.ones((4, 3))
+    assert (model.apply(params, x)[1:] == model.apply(params, x.at[0].set(1e4))[1:]).all()

@@ -306,6 +306,8 @@ class Lanes:
         if kind not in self._begun:
             self._begun.add(kind)
             return [work(lane) for lane in lanes]
+        if not lanes:
+            return []
         others = [_threads().submit(work, lane) for lane in lanes[1:]]
         return [work(lanes[0]), *(other.result() for other in others)]
 

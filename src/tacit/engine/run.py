@@ -179,7 +179,9 @@ def _check_same(plan: Plan, records: str, simulation: Simulation) -> None:
     """Refuse processes that have other settings, randomness or records than this one."""
     settings, processes = plan.experiment.spelled_out(), simulation.processes
     drawn = simulation.randomness.stream("processes").words(2).tolist()  # a use of its own: the key stays secret
-    ours = [repr([drawn, *(settings[name] for name in ("seed", "method", "exchange", "train"))]), records]
+    sections = [settings[name] for name in ("seed", "method", "exchange", "train", "model")]
+    # noise and grid follow from the facts, which follow from [data] and [privacy]
+    ours = [repr([drawn, plan.noise_multiplier, plan.promise.facts, plan.promise.unit, *sections]), records]
     digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in ours]
     own = np.frombuffer(b"".join(digests), np.uint32).reshape(2, 4)
     for place, theirs in enumerate(processes.gathered(own)):

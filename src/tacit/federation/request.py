@@ -176,13 +176,14 @@ def _check_model(experiment: Experiment, content: bytes, is_accepted: bool) -> N
 
 def _check_portable(experiment: Experiment) -> None:
     """Refuse what would be looked up on the machine of the reader, and what silos must know in advance."""
-    data, model, privacy = experiment.data, experiment.model, experiment.privacy
+    data, model, privacy, engine = experiment.data, experiment.model, experiment.privacy, experiment.engine
     method, exchange = experiment.method.get("name"), experiment.exchange.name
     file, made = "names a file, which silos would not open", "people and silos of a federation are those that exist"
     drops = "over_silo_cap" in privacy.model_fields_set and privacy.over_silo_cap == "drop"
     own_method = method not in METHODS and method in plugin_names("tacit.methods")
     own_exchange = exchange not in EXCHANGES and exchange in plugin_names("tacit.exchanges")
     refuse_in_federation(
+        ("engine", engine != type(engine)(), "is about the simulator alone", "leave it out in a federation"),
         ("model.init_from", model.init_from is not None, file, "leave it out in a federation"),
         ("data.schema", data.schema_ is not None, file, "leave it out in a federation"),
         ("evaluation.data", experiment.evaluation.data != "held-out", file, "leave it out in a federation"),
@@ -258,6 +259,8 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
         text, run, attempt, timeout = (values[key] for key in ("experiment", "run", "attempt", "patience"))
         model = b64decode(values.get("model", ""), validate=True)
         if not isinstance(text, str) or type(timeout) is not int or not 1 <= timeout <= MOST_TIMEOUT:
+            raise ValueError
+        if len(model) > MOST_MODEL:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError("malformed", "request", "it is malformed", _FIX) from None

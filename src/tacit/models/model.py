@@ -17,6 +17,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -414,7 +415,15 @@ def _checked(
         raise invalid(name, f"returned {type(made).__name__}", "return a module, a Model or a pair (init, apply)")
     _check_shapes(model, name, input_shape, outputs)
     _check_apart(model, name, input_shape)
-    return replace(model, apply=rewritten(model.apply))
+    fast = rewritten(model.apply)
+    prepare = None if model.prepare is None else _each(model.prepare)
+    return replace(model, apply=lambda params, x: _each(partial(fast, params))(x), prepare=prepare)
+
+
+def _each(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """``function`` of ``[records, ...]``, computed record by record: whatever it does, no record changes what it gives
+    for another one."""
+    return jax.vmap(lambda record: function(record[None])[0])
 
 
 def _takes_seed(factory: Factory) -> bool:
@@ -446,7 +455,7 @@ def _check_shapes(model: Model, name: str, input_shape: tuple[int, ...], outputs
 
 def _check_apart(model: Model, name: str, input_shape: tuple[int, ...]) -> None:
     """Refuse a model whose outputs for a record depend on the other records of a batch: a clip of what one record or
-    subject contributes would bound nothing. ``apply`` on random batches is compared with ``vmap`` of ``apply`` on
+    subject contributes would bound nothing. ``apply`` of ``prepare`` on random batches is compared with ``vmap`` on
     single records: in evaluation mode, in the mode of the module as it was returned, and with dropout if that is on."""
     prepare = model.prepare or (lambda x: x)
     params = model.init(jax.random.key(0))
@@ -462,7 +471,7 @@ def _check_apart(model: Model, name: str, input_shape: tuple[int, ...]) -> None:
         modes.append((model.apply, {**params, DROPOUT: jnp.zeros(2, jnp.uint32)}))
     for apply, given in modes:
         for batch in (x, x[::-1] if x.dtype == jnp.int32 else 3 * x[::-1]):
-            if not _is_apart(apply, given, prepare(batch)):
+            if not _is_apart(lambda params, records, apply=apply: apply(params, prepare(records)), given, batch):
                 problem = "the outputs for a record depend on the other records of a batch, as those of BatchNorm do"
                 fix = "use GroupNorm, set model.convert = true (PyTorch), or return the module in evaluation mode"
                 raise invalid(name, problem, fix)

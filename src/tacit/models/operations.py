@@ -55,7 +55,8 @@ def shape_of(name: str, arguments: Sequence[ArrayForm], params: Params) -> tuple
     _need(len(form.shape) <= MOST_RANK, f"more than {MOST_RANK} dimensions")
     _need(all(side >= 1 for side in form.shape), "an empty result")
     _need(form.size <= MOST_SIZE, "a result of more than 2^31 entries")
-    return form, cost + form.size
+    # the gradient has the size of the arguments, however few of their numbers are used
+    return form, cost + form.size + sum(argument.size for argument in arguments)
 
 
 # -- checks
@@ -195,8 +196,9 @@ def _pad(args: Sequence[ArrayForm], params: Params) -> tuple[ArrayForm, int]:
     _need(value == ArrayForm(x.dtype, ()), "the value is no number of the same type")
     low, high = (_ints(params, key, len(x.shape), low=-MOST_SIZE) for key in ("low", "high"))
     between = _ints(params, "between", len(x.shape))
-    sides = zip(x.shape, low, high, between, strict=True)
-    return ArrayForm(x.dtype, tuple(side + a + b + max(side - 1, 0) * gap for side, a, b, gap in sides)), 0
+    sides = list(zip(x.shape, low, high, between, strict=True))
+    spread = math.prod(side + max(a, 0) + max(b, 0) + (side - 1) * gap for side, a, b, gap in sides)
+    return ArrayForm(x.dtype, tuple(side + a + b + max(side - 1, 0) * gap for side, a, b, gap in sides)), spread
 
 
 def _concatenate(args: Sequence[ArrayForm], params: Params) -> tuple[ArrayForm, int]:
@@ -338,7 +340,8 @@ def _window(function: Callable[..., Any], start: float) -> Operation:
         padding = _pairs(params, "padding", rank)
         ones = (1,) * rank
         shape = tuple(_windows(x.shape, size, stride, padding, ones, ones))
-        return ArrayForm("float32", shape), math.prod(shape) * math.prod(size)
+        spread = math.prod(side + low + high for side, (low, high) in zip(x.shape, padding, strict=True))
+        return ArrayForm("float32", shape), math.prod(shape) * math.prod(size) + spread
 
     def run(arrays: Any, p: Params) -> Any:
         padding = tuple(tuple(pair) for pair in p["padding"])
@@ -363,7 +366,9 @@ def _conv(args: Sequence[ArrayForm], params: Params) -> tuple[ArrayForm, int]:
     shape = [0] * rank
     for side, axis in zip(made, specs[2], strict=True):
         shape[axis] = side
-    return ArrayForm("float32", tuple(shape)), 2 * math.prod(made) * depth * math.prod(kernel)
+    spread = math.prod((a - 1) * wide_a + 1 + sum(pair) for a, wide_a, pair in zip(sides, wide, padding, strict=True))
+    products = math.prod(made) * depth * math.prod(kernel)
+    return ArrayForm("float32", tuple(shape)), 2 * products + records * channels * spread
 
 
 def _run_conv(arrays: Any, p: Params) -> Any:

@@ -245,8 +245,10 @@ def _checked(structure: Any, arrays: dict[str, np.ndarray], content: bytes, limi
     if not isinstance(equations, list):
         raise _invalid("there is no list of equations")
     _limit("equations", len(equations), limits.equations)
+    _limit("equations", sum(map(_expanded, equations)), limits.equations)
     values = [ArrayForm(record[0], tuple(record[1])), *(ArrayForm(str(a.dtype), a.shape) for a in arrays.values())]
     operations, memory = 0, 4 * values[0].size
+    _limit("memory", memory, limits.memory)
     for place, equation in enumerate(equations):
         form, cost = _checked_equation(place, equation, values)
         operations, memory = operations + cost, memory + 4 * form.size
@@ -263,11 +265,19 @@ def _checked(structure: Any, arrays: dict[str, np.ndarray], content: bytes, limi
     return Packed(name, digest, content, values[0], outputs, arrays, made, result, operations, memory)
 
 
+def _expanded(equation: Any) -> int:
+    """How many operations a compiler makes of an equation, roughly: those along an axis become a tree of them."""
+    if not isinstance(equation, list) or len(equation) != 3 or not isinstance(equation[1], list):
+        return 1
+    return 1 + len(equation[1]) // 4 + 200 * (isinstance(equation[0], str) and equation[0].startswith("cum"))
+
+
 def _check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     params = set()
     for name, array in arrays.items():
         kind, *keys = name.split("/")
-        if kind not in ("c", "p") or not 1 <= len(keys) <= _MOST_LAYERS_DEEP or not all(keys):
+        is_plain = name.isprintable() and ":" not in name
+        if kind not in ("c", "p") or not 1 <= len(keys) <= _MOST_LAYERS_DEEP or not all(keys) or not is_plain:
             raise _invalid(f"array {name[:80]!r} is no constant and no parameter")
         if kind == "p":
             params.add(name)

@@ -32,8 +32,9 @@ from tacit.models.model import Params
 
 Apply = Callable[[Params, jax.Array], jax.Array]
 
-# pooling with more slices a side, which cumulative sums have, stays as it is
+# pooling with more slices a side, which cumulative sums have, stays as it is; so do convolutions with more slices
 MOST_SLICES = 32
+MOST_PLACES = 1024
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
 _NESTED = frozenset({"scan", "while", "cond", "remat", "remat2", "checkpoint"})
@@ -212,9 +213,10 @@ def _with_other_units(x: _Arranged, shape: Sequence[int]) -> _Arranged | None:
 
 
 def _convolution(p: dict[str, Any], x: _Arranged, w: _Arranged) -> _Arranged | None:
-    if p["batch_group_count"] != 1:
-        return None
     of_x, of_w, of_result = p["dimension_numbers"]
+    sides = [w.array.shape[w.order[axis]] for axis in of_w[2:]]
+    if p["batch_group_count"] != 1 or math.prod(sides) > MOST_PLACES:
+        return None
     records = x.arranged((of_x[0], *of_x[2:], of_x[1]))  # [records, sides, channels]
     kernel = w.arranged((of_w[0], *of_w[2:], of_w[1]))  # [features, sides, channels of a group]
     windows = _windows(p["window_strides"], p["rhs_dilation"], kernel.shape[1:-1])

@@ -208,7 +208,11 @@ class Study:
         ``not-accounted``: by results on private records, which the printed epsilon does not cover. ``not-stated``: the
         study chooses nothing, and its experiment does not say how its settings were chosen.
         """
+        axes = self.planned.options.axes
+        varied = [axis.name for axis in axes if axis.settings or axis.key.startswith(("method.", "train.", "model."))]
         if not any(cell.has_choice for cell in self.planned.cells):
+            if set(varied) - {"epsilon", "noise_multiplier"}:  # the reader of the results chooses
+                return "not-stated"
             return self.planned.cells[0].candidates[0].plan.experiment.governance.tuning or "not-stated"
         return "public" if self.planned.options.choose.records == "public" else "not-accounted"
 

@@ -76,7 +76,7 @@ class _Processes(Executor):
         environment = os.environ | one_thread | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         code = f"from tacit.studies.study_workers import serve; serve({mine!r})"
         process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+            [sys.executable, "-P", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
             start_new_session=True,  # Ctrl-C is for the caller alone
         )  # fmt: skip
         self._local.process = process

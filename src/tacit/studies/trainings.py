@@ -15,7 +15,7 @@ from tacit.data import source_facts
 from tacit.errors import TacitError, UserError, in_file, nearest
 from tacit.federation.protocol.agreement import mark
 from tacit.methods import find_method
-from tacit.planning.experiment import noise_keys
+from tacit.planning.experiment import Experiment, noise_keys
 from tacit.planning.plan import Plan, plan
 from tacit.planning.settings import read_toml
 from tacit.studies.study_file import BASE, AxisOptions, ContenderOptions, StudyOptions, merged, put, without
@@ -252,7 +252,18 @@ def _check_axes(options: StudyOptions) -> None:
 
 def _check(options: StudyOptions, cell: StudyCell, metric: str) -> None:
     """Refuse what a study cannot count or must not look at."""
-    experiment = cell.candidates[0].plan.experiment
+    for candidate in cell.candidates:
+        for made in (candidate.plan, candidate.judged):
+            _check_releases(made.experiment)
+    known = cell.candidates[0].plan.metric_names
+    if metric not in known:
+        raise UserError("unknown-name", "metric", f"'{metric}' is not a metric of this task", nearest(metric, known))
+    if cell.has_choice:
+        _check_choice(options, cell)
+
+
+def _check_releases(experiment: Experiment) -> None:
+    """Refuse what needs a ledger, and an experiment without held-out records."""
     if experiment.privacy.budget_file is not None:
         problem = "a study trains many times and keeps no ledger, so no budget can be counted"
         raise UserError("conflict", "privacy.budget_file", problem, "remove it from the experiment of the study")
@@ -263,11 +274,6 @@ def _check(options: StudyOptions, cell: StudyCell, metric: str) -> None:
             raise UserError("not-supported", name, problem, "use another value in the experiment of the study")
     if experiment.evaluation.data == "none":
         raise UserError("conflict", "evaluation.data", "'none' leaves nothing to compare", "hold records out")
-    known = cell.candidates[0].plan.metric_names
-    if metric not in known:
-        raise UserError("unknown-name", "metric", f"'{metric}' is not a metric of this task", nearest(metric, known))
-    if cell.has_choice:
-        _check_choice(options, cell)
 
 
 def _check_choice(options: StudyOptions, cell: StudyCell) -> None:

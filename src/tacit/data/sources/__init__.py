@@ -472,7 +472,8 @@ def identifier_keys(names: np.ndarray) -> np.ndarray:
     the text."""
     import pandas as pd
 
-    if names.dtype.kind in "iu" and -MOST_DIGITS < names.min(initial=0) <= names.max(initial=0) < MOST_DIGITS:
+    is_short = names.dtype.kind in "iu" and -MOST_DIGITS < names.min(initial=0) <= names.max(initial=0) < MOST_DIGITS
+    if is_short and len(names):
         return np.concatenate([pd.util.hash_array(piece.astype(np.int64)) for piece in in_pieces(names)])
     codes, distinct = pd.factorize(names)
     texts = pd.Series(distinct).astype(str).astype(object)

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import UserError
-from tacit.models.packed_model import PACKED, find
+from tacit.models import is_built_in
+from tacit.models.packed_model import PACKED
+from tacit.models.record_memory import record_bytes
 from tacit.planning.experiment import Experiment
-from tacit.planning.plan import Plan, sum_facts
+from tacit.planning.plan import Plan, model_and_form, sum_facts
 from tacit.transport.packed import MOST_BYTES
 
 MOST_JOB_BYTES, MOST_JOB_FILES = MOST_BYTES, 64  # of a whole job, as it is sent and as it is unpacked
@@ -104,6 +106,7 @@ def check_counts(experiment: Experiment) -> None:
         CAP: (records, min(MOST_RECORDS, MOST_RECORDS_IN_ALL // silos)),
         "method.group_size": (group if isinstance(group, int) else 0, MOST_RECORDS_IN_ALL),
         "method.correlated_noise.bands": (bands if isinstance(bands, int) else 0, MOST_BANDS),
+        **{f"model.{key}": (_number(experiment.model.numbers.get(key)), MOST_LAYERS) for key in ("layers", "blocks")},
         "model.hidden": (len(hidden) if isinstance(hidden, list | tuple) else 0, MOST_LAYERS),
     }
     for field, (count, most) in found.items():
@@ -113,6 +116,10 @@ def check_counts(experiment: Experiment) -> None:
     for field, number in _whole_numbers(others):
         if abs(number) > (MOST_SUBJECTS if field == "data.subjects.count" else MOST_COUNT):
             raise UserError("too-many", field, f"is {number}, and at most {MOST_COUNT} is accepted", FIX)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _whole_numbers(content: Any) -> Iterator[tuple[str, int]]:
@@ -162,8 +169,9 @@ def deadline(seconds: float = SECONDS) -> Iterator[None]:
 # messages in two forms), a subject (weights, counts) and a sealed report. Measured: 510, 670 and 2,300 MB for 0.1, 1
 # and 25 million parameters.
 _PROCESS, _PER_PARAMETER, _PER_SUBJECT, _PER_REPORT = 600 << 20, 80, 64, 128
-# Records that kernels work on at the same time; of each there are values, gradients, and what the compiler copies.
-_ROWS = 512
+# Records that kernels work on at the same time. Values of built-in models are freed on the way; of models of others,
+# values and gradients are counted as if all were kept.
+_ROWS, _OWN_ROWS = 256, 1024
 
 
 def megabytes(plan: Plan) -> int:
@@ -183,8 +191,10 @@ def _needed(plan: Plan) -> int:
     facts, parameters = plan.promise.facts, plan.parameters or 0
     subjects, known = facts.subjects or 0, sum_facts(plan.method, facts)
     need = _PER_PARAMETER * parameters + _PER_SUBJECT * subjects + plan.exchange.memory(subjects, parameters)
-    if plan.experiment.model.name == PACKED:
-        need += 3 * _ROWS * find(sha256=plan.experiment.model.numbers.get("sha256")).memory
+    if plan.parameters is not None:
+        model, shape, _ = model_and_form(plan)
+        is_ours = is_built_in(plan.experiment.model.name) and plan.experiment.model.name != PACKED
+        need += (_ROWS if is_ours else _OWN_ROWS) * record_bytes(model, shape, gradient=not is_ours)
     if known.reports is not None:
         need += _PER_REPORT * known.reports.dimensions * known.reports.padded
     return need

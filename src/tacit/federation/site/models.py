@@ -43,14 +43,16 @@ class PackedLimits(Section):
 
 
 class Installed(Section):
-    """A distribution whose factories a plan may name.
+    """A distribution with factories that a plan may name.
 
-    name    name of the distribution, as pip lists it
-    sha256  hash of its files, as ``tacit model fingerprint`` prints it
+    name       name of the distribution, as pip lists it
+    sha256     hash of its files, as ``tacit model fingerprint`` prints it
+    factories  accepted factories, such as ``"ward_models.nets:small"``; no other function of the package is called
     """
 
     name: str
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    factories: tuple[str, ...] = Field(min_length=1)
 
 
 class Models(Section):
@@ -78,13 +80,13 @@ class Models(Section):
         module = name.partition(":")[0]
         for one in self.installed:
             found = _found(one.name)
-            if not _has_module(found, module):
+            if name not in one.factories or not _has_module(found, module):
                 continue
             if fingerprint(one.name) != one.sha256:
                 problem = f"the files of {one.name} are not those with the hash of the policy"
                 raise UserError("changed", "models.installed", problem, "check them, then update the hash")
             return
-        problem = f"'{module[:80]}' belongs to no distribution that is accepted"
+        problem = f"'{name[:80]}' is no factory of a distribution that is accepted"
         raise UserError("unknown-name", "models.installed", problem, "use a built-in or packed model, or ask the silo")
 
 
