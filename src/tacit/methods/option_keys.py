@@ -49,6 +49,13 @@ SubjectRate = Annotated[
 # -- subjects
 
 Weights = Literal["uniform", "capped", RecordWeights]
+Divisor = Annotated[
+    Literal["paper", "people"],
+    Field(
+        description="what the server divides the sum by. paper: people times silos, so that a useful "
+        "train.server_learning_rate grows with the number of silos; people: it means the same for every number of silos"
+    ),
+]
 WeightsKey = Annotated[
     Weights,
     Field(

@@ -471,16 +471,21 @@ def _check_apart(model: Model, name: str, input_shape: tuple[int, ...]) -> None:
         modes.append((model.apply, {**params, DROPOUT: jnp.zeros(2, jnp.uint32)}))
     for apply, given in modes:
         for batch in (x, x[::-1] if x.dtype == jnp.int32 else 3 * x[::-1]):
-            if not _is_apart(lambda params, records, apply=apply: apply(params, prepare(records)), given, batch):
+            if not _is_apart(apply, prepare, given, batch):
                 problem = "the outputs for a record depend on the other records of a batch, as those of BatchNorm do"
                 fix = "use GroupNorm, set model.convert = true (PyTorch), or return the module in evaluation mode"
                 raise invalid(name, problem, fix)
 
 
-def _is_apart(apply: Callable[[Params, jax.Array], jax.Array], params: Params, x: jax.Array) -> bool:
-    together = apply(params, x)
+def _is_apart(
+    apply: Callable[[Params, jax.Array], jax.Array],
+    prepare: Callable[[jax.Array], jax.Array],
+    params: Params,
+    x: jax.Array,
+) -> bool:
+    together = apply(params, prepare(x))
     try:
-        apart = jax.vmap(lambda record: apply(params, record[None])[0])(x)
+        apart = _each(lambda record: apply(params, prepare(record)))(x)
     except ValueError:  # batch normalisation of a single record
         return False
     return bool(jnp.allclose(together, apart, rtol=1e-4, atol=1e-4))

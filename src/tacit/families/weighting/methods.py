@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from pydantic import Field
 
 from tacit.errors import UserError
 from tacit.kernels import ServerStep, Work, clipped, descend
@@ -291,13 +290,6 @@ class CorrelatedClaim(SubjectClaim):
 # -- subjects one by one: ULDP-AVG and ULDP-SGD -----------------------------------------------------------------------
 
 ULDP = replace(SUBJECTS, reference="[ULDP-FL]")
-Divisor = Annotated[
-    Literal["paper", "people"],
-    Field(
-        description="what the server divides the sum by. paper: people times silos, so that a useful "
-        "train.server_learning_rate grows with the number of silos; people: it means the same for every number of silos"
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -307,7 +299,7 @@ class UldpSGD(PerSubject):
     info = replace(ULDP, name="uldp-sgd", summary="per-person gradients in every silo, clipped and weighted (ULDP-SGD)")
 
     weights: keys.WeightsKey = "uniform"
-    divisor: Divisor = "paper"
+    divisor: keys.Divisor = "paper"
 
     def build(self, facts: Facts) -> Method:
         work = SubjectWork(**people_of(self))
@@ -326,7 +318,7 @@ class UldpAvg(PerSubject):
     )
 
     weights: keys.WeightsKey = "uniform"
-    divisor: Divisor = "paper"
+    divisor: keys.Divisor = "paper"
     local_epochs: keys.LocalEpochs = 1
     local_learning_rate: keys.LearningRate = 0.1
     batch_size: keys.BatchSize = None
