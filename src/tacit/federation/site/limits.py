@@ -169,21 +169,23 @@ def deadline(seconds: float = SECONDS) -> Iterator[None]:
 # messages in two forms), a subject (weights, counts) and a sealed report. Measured: 510, 670 and 2,300 MB for 0.1, 1
 # and 25 million parameters.
 _PROCESS, _PER_PARAMETER, _PER_SUBJECT, _PER_REPORT = 600 << 20, 80, 64, 128
-# Records that kernels work on at the same time. Values of built-in models are freed on the way; of models of others,
-# values and gradients are counted as if all were kept.
-_ROWS, _OWN_ROWS = 256, 1024
+# Records that kernels work on at the same time. Of built-in models, values forward are counted beyond the four for each
+# parameter that dense layers have, whose memory was measured; of models of others, all values and gradients are.
+_ROWS, _OWN_ROWS, _BYTES_OF_DENSE = 256, 1024, 16
 
 
 def megabytes(plan: Plan) -> int:
     """About how much memory a silo's process needs for the plan, from its public numbers alone."""
-    return (_PROCESS + _needed(plan)) >> 20
+    return (_PROCESS + _needed(plan) + _values(plan)) >> 20
 
 
 def message_bytes(plan: Plan) -> int:
     """No message of a run has more bytes, apart from what surrounds it: all that a silo holds for the plan. Where a
     model's size is not public, or some of its layers are frozen and not counted, as much as a process needs."""
     model = plan.experiment.model
-    is_counted = plan.parameters is not None and not (model.freeze or model.train or ":" in model.name)
+    is_counted = plan.parameters is not None and not (
+        model.freeze or model.train or model.low_rank or ":" in model.name
+    )
     return _needed(plan) + (0 if is_counted else _PROCESS)
 
 
@@ -191,10 +193,16 @@ def _needed(plan: Plan) -> int:
     facts, parameters = plan.promise.facts, plan.parameters or 0
     subjects, known = facts.subjects or 0, sum_facts(plan.method, facts)
     need = _PER_PARAMETER * parameters + _PER_SUBJECT * subjects + plan.exchange.memory(subjects, parameters)
-    if plan.parameters is not None:
-        model, shape, _ = model_and_form(plan)
-        is_ours = is_built_in(plan.experiment.model.name) and plan.experiment.model.name != PACKED
-        need += (_ROWS if is_ours else _OWN_ROWS) * record_bytes(model, shape, gradient=not is_ours)
     if known.reports is not None:
         need += _PER_REPORT * known.reports.dimensions * known.reports.padded
     return need
+
+
+def _values(plan: Plan) -> int:
+    """Bytes of what kernels hold of records on their way through the model."""
+    if plan.parameters is None:
+        return 0
+    model, shape, _ = model_and_form(plan)
+    is_ours = is_built_in(plan.experiment.model.name) and plan.experiment.model.name != PACKED
+    held = record_bytes(model, shape, gradient=not is_ours)
+    return _ROWS * max(0, held - _BYTES_OF_DENSE * plan.parameters) if is_ours else _OWN_ROWS * held
