@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -99,8 +100,8 @@ def test_the_tacit_side_of_each_migration(stays):
     assert noise == pytest.approx(0.941162, rel=5e-3)
 
 
+@pytest.mark.skipif(find_spec("torchax") is None, reason="torchax is not installed")
 def test_a_model_of_pytorch(tmp_path):
-    pytest.importorskip("torchax")
     assert follow(HOW_TO / "bring-a-model.md", tmp_path) == 2
     assert tacit.Run.load(tmp_path / "own").metrics["auc"] > 0.6
 
